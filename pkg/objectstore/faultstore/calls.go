@@ -1,0 +1,117 @@
+package faultstore
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"iter"
+
+	"github.com/vmstate/vmstate/pkg/objectstore"
+)
+
+func (s *Store) Create(ctx context.Context, key string, body []byte) (objectstore.Info, error) {
+	call, err := s.before(Call{Op: Create, Key: key, Length: int64(len(body))})
+	if err != nil {
+		return objectstore.Info{}, err
+	}
+	info, err := s.inner.Create(ctx, key, body)
+	if lost := s.after(call); lost != nil {
+		return objectstore.Info{}, lost
+	}
+	return info, err
+}
+
+func (s *Store) Open(ctx context.Context, key string, offset, length int64) (io.ReadCloser, error) {
+	call, err := s.before(Call{Op: Open, Key: key, Offset: offset, Length: length})
+	if err != nil {
+		return nil, err
+	}
+	r, err := s.inner.Open(ctx, key, offset, length)
+	if lost := s.after(call); lost != nil {
+		if err == nil {
+			r.Close()
+		}
+		return nil, lost
+	}
+	if err != nil {
+		return nil, err
+	}
+	return s.alter(call, r)
+}
+
+func (s *Store) Stat(ctx context.Context, key string) (objectstore.Info, error) {
+	call, err := s.before(Call{Op: Stat, Key: key})
+	if err != nil {
+		return objectstore.Info{}, err
+	}
+	info, err := s.inner.Stat(ctx, key)
+	if lost := s.after(call); lost != nil {
+		return objectstore.Info{}, lost
+	}
+	return info, err
+}
+
+func (s *Store) List(ctx context.Context, prefix string) iter.Seq2[objectstore.Info, error] {
+	return func(yield func(objectstore.Info, error) bool) {
+		call, err := s.before(Call{Op: List, Key: prefix})
+		if err != nil {
+			yield(objectstore.Info{}, err)
+			return
+		}
+		for info, err := range s.inner.List(ctx, prefix) {
+			if !yield(info, err) {
+				return
+			}
+		}
+		if lost := s.after(call); lost != nil {
+			yield(objectstore.Info{}, lost)
+		}
+	}
+}
+
+func (s *Store) Delete(ctx context.Context, key string) error {
+	call, err := s.before(Call{Op: Delete, Key: key})
+	if err != nil {
+		return err
+	}
+	err = s.inner.Delete(ctx, key)
+	if lost := s.after(call); lost != nil {
+		return lost
+	}
+	return err
+}
+
+func (s *Store) before(call Call) (Call, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.total++
+	call.N = s.total
+	s.calls = append(s.calls, call)
+	if s.faults.Before == nil {
+		return call, nil
+	}
+	return call, s.faults.Before(call)
+}
+
+func (s *Store) after(call Call) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.faults.After == nil {
+		return nil
+	}
+	return s.faults.After(call)
+}
+
+func (s *Store) alter(call Call, r io.ReadCloser) (io.ReadCloser, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.faults.Alter == nil {
+		return r, nil
+	}
+	defer r.Close()
+	b, err := io.ReadAll(r)
+	if err != nil {
+		return nil, err
+	}
+	return io.NopCloser(bytes.NewReader(s.faults.Alter(call, b))), nil
+}
