@@ -1,0 +1,292 @@
+package v1alpha1
+
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// QuiescePolicy says whether guest filesystems are frozen through the guest agent during the cut.
+// +kubebuilder:validation:Enum=IfAvailable;Required;Never
+type QuiescePolicy string
+
+const (
+	// QuiesceIfAvailable freezes when an agent is connected, and goes on crash-consistent if that fails.
+	QuiesceIfAvailable QuiescePolicy = "IfAvailable"
+	// QuiesceRequired fails the backup if a running guest was not frozen during the cut.
+	QuiesceRequired QuiescePolicy = "Required"
+	// QuiesceNever does not freeze.
+	QuiesceNever QuiescePolicy = "Never"
+)
+
+// VMStateBackupSpec asks for one moment of one virtual machine. It cannot be changed: a
+// backup is what it was asked to be.
+// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="a backup's spec cannot be changed; create another VMStateBackup"
+type VMStateBackupSpec struct {
+	// vmName is the VirtualMachine to back up, in the namespace of the backup.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=63
+	VMName string `json:"vmName"`
+
+	// storeRef is the VMStateStore that the moment is exported to. Without it the backup
+	// consists of snapshots and a copy of the firmware state, and can be restored in this
+	// namespace only, for as long as the storage keeps them.
+	// +optional
+	StoreRef *ObjectRef `json:"storeRef,omitempty"`
+
+	// quiesce says whether guest filesystems are frozen during the cut. Default IfAvailable.
+	// +optional
+	// +kubebuilder:default=IfAvailable
+	Quiesce QuiescePolicy `json:"quiesce,omitempty"`
+
+	// freezeTimeoutSeconds bounds how long guest filesystems stay frozen. The guest is thawed
+	// when it elapses, whatever became of the snapshots. Default 30.
+	// +optional
+	// +kubebuilder:default=30
+	// +kubebuilder:validation:Minimum=5
+	// +kubebuilder:validation:Maximum=300
+	FreezeTimeoutSeconds int32 `json:"freezeTimeoutSeconds,omitempty"`
+}
+
+// VolumeOutcome says whether a volume of the virtual machine is in the backup.
+// +kubebuilder:validation:Enum=Included;Excluded
+type VolumeOutcome string
+
+const (
+	// VolumeIncluded: the volume is part of the moment.
+	VolumeIncluded VolumeOutcome = "Included"
+	// VolumeExcluded: the volume is not part of it; its reason says why that loses nothing.
+	VolumeExcluded VolumeOutcome = "Excluded"
+)
+
+// BackupVolume is one volume of the virtual machine, in the backup or not.
+type BackupVolume struct {
+	VolumeFacts `json:",inline"`
+	// outcome says whether the volume is in the backup.
+	Outcome VolumeOutcome `json:"outcome"`
+	// reason why the volume is excluded, for a person.
+	// +optional
+	Reason string `json:"reason,omitempty"`
+}
+
+// CapturedVM is the virtual machine as it was when the backup was planned. A moment that
+// ends with another one is discarded.
+type CapturedVM struct {
+	// uid of the VirtualMachine.
+	UID types.UID `json:"uid"`
+	// instanceUID of the VirtualMachineInstance; empty if the virtual machine did not run.
+	// +optional
+	InstanceUID types.UID `json:"instanceUID,omitempty"`
+	// nodeName that the instance ran on.
+	// +optional
+	NodeName string `json:"nodeName,omitempty"`
+	// launcherUID is the UID of the virt-launcher pod.
+	// +optional
+	LauncherUID types.UID `json:"launcherUID,omitempty"`
+	// firmwareUUID as the guest sees it; names the TPM's directory.
+	// +optional
+	FirmwareUUID string `json:"firmwareUUID,omitempty"`
+	// statePVCUID is the UID of the claim that holds the firmware state.
+	// +optional
+	StatePVCUID types.UID `json:"statePVCUID,omitempty"`
+	// stateClaimName is the claim that holds the firmware state.
+	// +optional
+	StateClaimName string `json:"stateClaimName,omitempty"`
+	// migrationUID of the last migration that the instance knew.
+	// +optional
+	MigrationUID types.UID `json:"migrationUID,omitempty"`
+	// persistentTPM says that the TPM is kept in the state volume.
+	PersistentTPM bool `json:"persistentTPM"`
+	// persistentEFI says that the EFI variables are kept in the state volume.
+	PersistentEFI bool `json:"persistentEFI"`
+}
+
+// FreezeRecord is written before the guest is asked to freeze, so that whoever comes next,
+// after any crash, knows that it must be released.
+type FreezeRecord struct {
+	// requestedAt is when the record was written.
+	RequestedAt metav1.MicroTime `json:"requestedAt"`
+	// deadline by which the guest is released, whatever happened.
+	Deadline metav1.MicroTime `json:"deadline"`
+	// frozenAt is when the freeze was confirmed.
+	// +optional
+	FrozenAt *metav1.MicroTime `json:"frozenAt,omitempty"`
+	// releasedAt is when the guest was seen thawed past every request that could be in flight.
+	// +optional
+	ReleasedAt *metav1.MicroTime `json:"releasedAt,omitempty"`
+	// failure is what the agent or KubeVirt answered instead of freezing.
+	// +optional
+	Failure string `json:"failure,omitempty"`
+}
+
+// AttemptVerdict is how an attempt at the moment ended.
+// +kubebuilder:validation:Enum=Bound;StateChanged;Discarded
+type AttemptVerdict string
+
+const (
+	// AttemptBound: disks and firmware state are of one moment.
+	AttemptBound AttemptVerdict = "Bound"
+	// AttemptStateChanged: the firmware state changed between the two readings.
+	AttemptStateChanged AttemptVerdict = "StateChanged"
+	// AttemptDiscarded: something else spoilt it; message says what.
+	AttemptDiscarded AttemptVerdict = "Discarded"
+)
+
+// MomentAttempt is one try at the moment. Each field is written once, before the next step
+// that depends on it.
+type MomentAttempt struct {
+	// number of the attempt, from 1.
+	Number int32 `json:"number"`
+	// firstReading is the digest of the firmware state before the cut. Recorded before the
+	// first snapshot is created; a reading that is not recorded never happened.
+	// +optional
+	FirstReading string `json:"firstReading,omitempty"`
+	// freeze is the freeze of the guest, if there was one.
+	// +optional
+	Freeze *FreezeRecord `json:"freeze,omitempty"`
+	// cutStarted is when the first snapshot was about to be created.
+	// +optional
+	CutStarted *metav1.MicroTime `json:"cutStarted,omitempty"`
+	// cutEnded is when the last snapshot handle was known. The witness reads again when it sees this.
+	// +optional
+	CutEnded *metav1.MicroTime `json:"cutEnded,omitempty"`
+	// verdict is how the attempt ended; empty while it goes on.
+	// +optional
+	Verdict AttemptVerdict `json:"verdict,omitempty"`
+	// message says what spoilt the attempt.
+	// +optional
+	Message string `json:"message,omitempty"`
+}
+
+// CutSnapshot is one snapshot of the moment.
+type CutSnapshot struct {
+	// volumeName in status.volumes.
+	VolumeName string `json:"volumeName"`
+	// snapshotName is the VolumeSnapshot, in the namespace of the backup.
+	SnapshotName string `json:"snapshotName"`
+	// contentName is the VolumeSnapshotContent that the snapshot is bound to.
+	ContentName string `json:"contentName"`
+	// handle of the snapshot on the storage.
+	Handle string `json:"handle"`
+	// restoreSizeBytes that a claim made from the snapshot must have at least.
+	// +optional
+	RestoreSizeBytes int64 `json:"restoreSizeBytes,omitempty"`
+}
+
+// LocalCopy is what a backup without a store consists of.
+type LocalCopy struct {
+	// snapshots of the disks; kept until the backup is deleted.
+	// +listType=map
+	// +listMapKey=volumeName
+	Snapshots []CutSnapshot `json:"snapshots"`
+	// stateClaimName is the claim that keeps the firmware state. It does not carry the label
+	// that would make it the virtual machine's own.
+	// +optional
+	StateClaimName string `json:"stateClaimName,omitempty"`
+}
+
+// ExportStatus is how far the export is, and what came of it.
+type ExportStatus struct {
+	// readBytes from the volumes so far.
+	// +optional
+	ReadBytes int64 `json:"readBytes,omitempty"`
+	// totalBytes of all volumes.
+	// +optional
+	TotalBytes int64 `json:"totalBytes,omitempty"`
+	// sentBytes to the store, after compression and encryption.
+	// +optional
+	SentBytes int64 `json:"sentBytes,omitempty"`
+	// parent is the commit that unchanged data was taken over from.
+	// +optional
+	Parent *CommitRef `json:"parent,omitempty"`
+	// commit is the backup in the store. Set once every volume is there.
+	// +optional
+	Commit *CommitRef `json:"commit,omitempty"`
+}
+
+// BackupSummary says in words what kubectl prints.
+type BackupSummary struct {
+	// moment is how disks and state were bound, as in "Group+Witness".
+	// +optional
+	Moment string `json:"moment,omitempty"`
+	// size of all volumes, with a binary unit.
+	// +optional
+	Size string `json:"size,omitempty"`
+	// sent to the store, with a binary unit.
+	// +optional
+	Sent string `json:"sent,omitempty"`
+}
+
+// VMStateBackupStatus is what was seen, recorded and reached.
+type VMStateBackupStatus struct {
+	// observedGeneration is the generation that the conditions speak of.
+	// +optional
+	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
+	// conditions: Ready, and Reconciling or Stalled while they are true.
+	// +optional
+	// +listType=map
+	// +listMapKey=type
+	Conditions []metav1.Condition `json:"conditions,omitempty"`
+	// vm is the virtual machine as it was when the backup was planned.
+	// +optional
+	VM *CapturedVM `json:"vm,omitempty"`
+	// volumes lists every volume of the virtual machine, included or excluded with its reason.
+	// +optional
+	// +listType=map
+	// +listMapKey=name
+	Volumes []BackupVolume `json:"volumes,omitempty"`
+	// attempts at the moment, newest last.
+	// +optional
+	// +listType=map
+	// +listMapKey=number
+	Attempts []MomentAttempt `json:"attempts,omitempty"`
+	// moment that the backup holds, once it is bound.
+	// +optional
+	Moment *Moment `json:"moment,omitempty"`
+	// local is what a backup without a store consists of.
+	// +optional
+	Local *LocalCopy `json:"local,omitempty"`
+	// export to the store.
+	// +optional
+	Export *ExportStatus `json:"export,omitempty"`
+	// summary says in words what kubectl prints.
+	// +optional
+	Summary BackupSummary `json:"summary,omitempty"`
+	// completedAt is when Ready became true, or the backup failed.
+	// +optional
+	CompletedAt *metav1.Time `json:"completedAt,omitempty"`
+}
+
+// VMStateBackup is one captured moment of one virtual machine: every persistent volume and
+// its firmware state, from one instant. It is Ready when all of it is kept; never in part.
+//
+// +kubebuilder:object:root=true
+// +kubebuilder:subresource:status
+// +kubebuilder:resource:shortName=vmsb,categories=vmstate
+// +kubebuilder:printcolumn:name="VM",type=string,JSONPath=`.spec.vmName`
+// +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`
+// +kubebuilder:printcolumn:name="Reason",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].reason`
+// +kubebuilder:printcolumn:name="Moment",type=string,JSONPath=`.status.summary.moment`
+// +kubebuilder:printcolumn:name="Size",type=string,JSONPath=`.status.summary.size`
+// +kubebuilder:printcolumn:name="Sent",type=string,JSONPath=`.status.summary.sent`
+// +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
+// +kubebuilder:printcolumn:name="Store",type=string,priority=1,JSONPath=`.spec.storeRef.name`
+// +kubebuilder:printcolumn:name="Message",type=string,priority=1,JSONPath=`.status.conditions[?(@.type=="Ready")].message`
+// +kubebuilder:validation:XValidation:rule="size(self.metadata.name) <= 63",message="a backup's name has at most 63 characters"
+type VMStateBackup struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+
+	Spec   VMStateBackupSpec   `json:"spec"`
+	Status VMStateBackupStatus `json:"status,omitempty"`
+}
+
+// VMStateBackupList is a list of VMStateBackup.
+//
+// +kubebuilder:object:root=true
+type VMStateBackupList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitempty"`
+	Items           []VMStateBackup `json:"items"`
+}
+
+func init() { SchemeBuilder.Register(&VMStateBackup{}, &VMStateBackupList{}) }

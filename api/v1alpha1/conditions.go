@@ -1,0 +1,167 @@
+package v1alpha1
+
+// Condition types.
+const (
+	// ConditionReady is on every kind, always. A backup is Ready when all of it is kept; a restore
+	// when the virtual machine is whole (and started, where asked); a store when it can be read.
+	ConditionReady = "Ready"
+	// ConditionReconciling is present while something is under way.
+	ConditionReconciling = "Reconciling"
+	// ConditionStalled is present when a person must act.
+	ConditionStalled = "Stalled"
+	// ConditionWritable on a store: backups can be written to it.
+	ConditionWritable = "Writable"
+	// ConditionRedundant on a store: two recipients or more can read its backups.
+	ConditionRedundant = "Redundant"
+)
+
+// Reasons of a backup that go on by themselves.
+const (
+	// ReasonWitnessing: the firmware state is read before the cut.
+	ReasonWitnessing = "Witnessing"
+	// ReasonFreezing: the guest is asked to freeze its filesystems.
+	ReasonFreezing = "Freezing"
+	// ReasonTakingSnapshot: the snapshots are cut.
+	ReasonTakingSnapshot = "TakingSnapshot"
+	// ReasonBinding: the firmware state is read again and compared.
+	ReasonBinding = "Binding"
+	// ReasonExporting: the moment is read and sent to the store.
+	ReasonExporting = "Exporting"
+	// ReasonKeeping: the firmware state is written into its claim.
+	ReasonKeeping = "Keeping"
+	// ReasonCleaningUp: what was made on the way is removed.
+	ReasonCleaningUp = "CleaningUp"
+	// ReasonMigrating: a migration of the virtual machine is under way; the backup goes on after it.
+	ReasonMigrating = "Migrating"
+	// ReasonWaitingForStore: the store is not writable (yet).
+	ReasonWaitingForStore = "WaitingForStore"
+	// ReasonJobPending: a Job does not start; the message says what keeps it.
+	ReasonJobPending = "JobPending"
+)
+
+// Reasons of a backup that is done.
+const (
+	// ReasonStored: committed, and every object confirmed by the store.
+	ReasonStored = "Stored"
+	// ReasonKept: the snapshots are ready and the firmware state is in its claim.
+	ReasonKept = "Kept"
+)
+
+// Reasons of a backup that failed: the guest was not touched, or was released.
+const (
+	// ReasonVMNotFound: there is no such VirtualMachine.
+	ReasonVMNotFound = "VMNotFound"
+	// ReasonVMDeleting: the VirtualMachine is being deleted.
+	ReasonVMDeleting = "VMDeleting"
+	// ReasonNoVolumes: it has no persistent volume.
+	ReasonNoVolumes = "NoVolumes"
+	// ReasonStateAmbiguous: several claims carry the label of its firmware state, or the label, the
+	// running pod and the spec disagree about which claim it is.
+	ReasonStateAmbiguous = "StateAmbiguous"
+	// ReasonStateMissing: it asks for persistent TPM or EFI, and there is no claim with the state.
+	ReasonStateMissing = "StateMissing"
+	// ReasonStateDamaged: the firmware state is empty, cut, or another machine's.
+	ReasonStateDamaged = "StateDamaged"
+	// ReasonStateUnsupported: the firmware state is kept in a way that vmstate cannot read (a Block volume).
+	ReasonStateUnsupported = "StateUnsupported"
+	// ReasonVolumeShared: a disk is shared with other virtual machines.
+	ReasonVolumeShared = "VolumeShared"
+	// ReasonVolumeUnsupported: a disk cannot be captured; the message says why and what to do.
+	ReasonVolumeUnsupported = "VolumeUnsupported"
+	// ReasonVolumeNotReady: a claim does not exist, is not bound, or an attachment is under way.
+	ReasonVolumeNotReady = "VolumeNotReady"
+	// ReasonNoSnapshotClass: a disk's storage cannot make snapshots.
+	ReasonNoSnapshotClass = "NoSnapshotClass"
+	// ReasonNoCommonInstant: several disks of a running virtual machine cannot be cut together.
+	ReasonNoCommonInstant = "NoCommonInstant"
+	// ReasonVMUnsettled: the virtual machine is starting, stopping or crashing, or its volumes are being moved.
+	ReasonVMUnsettled = "VMUnsettled"
+	// ReasonSnapshotFailed: the storage did not cut the snapshots in time.
+	ReasonSnapshotFailed = "SnapshotFailed"
+	// ReasonQuiesceFailed: the guest could not be frozen, and quiesce is Required.
+	ReasonQuiesceFailed = "QuiesceFailed"
+	// ReasonStateChanged: the firmware state changed during every attempt.
+	ReasonStateChanged = "StateChanged"
+	// ReasonVMChanged: the virtual machine moved, restarted or changed its volumes meanwhile.
+	ReasonVMChanged = "VMChanged"
+	// ReasonWitnessFailed: the firmware state could not be read.
+	ReasonWitnessFailed = "WitnessFailed"
+	// ReasonExportFailed: the moment could not be sent.
+	ReasonExportFailed = "ExportFailed"
+	// ReasonStoreNotFound: there is no such VMStateStore.
+	ReasonStoreNotFound = "StoreNotFound"
+)
+
+// Reasons of a store.
+const (
+	// ReasonProbing: the store is being probed.
+	ReasonProbing = "Probing"
+	// ReasonProbed: the probe found all that is needed.
+	ReasonProbed = "Probed"
+	// ReasonUnreachable: the server does not answer.
+	ReasonUnreachable = "Unreachable"
+	// ReasonAccessDenied: the server refuses the credentials.
+	ReasonAccessDenied = "AccessDenied"
+	// ReasonBucketNotFound: there is no such bucket.
+	ReasonBucketNotFound = "BucketNotFound"
+	// ReasonClockSkew: the clocks of server and cluster are too far apart.
+	ReasonClockSkew = "ClockSkew"
+	// ReasonNoConditionalWrites: the server does not refuse to overwrite, so two writers could not be told apart.
+	ReasonNoConditionalWrites = "NoConditionalWrites"
+	// ReasonSecretNotFound: a Secret or ConfigMap that the store names is absent, or lacks a key.
+	ReasonSecretNotFound = "SecretNotFound"
+	// ReasonStoreFull: the store has no room.
+	ReasonStoreFull = "StoreFull"
+	// ReasonInvalidRecipients: a recipient cannot be used.
+	ReasonInvalidRecipients = "InvalidRecipients"
+	// ReasonKeysElsewhere: the repository was made by another cluster or namespace, which holds its keys.
+	ReasonKeysElsewhere = "KeysElsewhere"
+	// ReasonKeysHere: this namespace holds the repository's keys.
+	ReasonKeysHere = "KeysHere"
+	// ReasonRepositoryDamaged: the repository's own objects are altered or missing.
+	ReasonRepositoryDamaged = "RepositoryDamaged"
+	// ReasonSetupFailed: the setup Job failed otherwise.
+	ReasonSetupFailed = "SetupFailed"
+	// ReasonOneRecipient: only one recipient can read the backups.
+	ReasonOneRecipient = "OneRecipient"
+	// ReasonSeveralRecipients: two recipients or more can read the backups.
+	ReasonSeveralRecipients = "SeveralRecipients"
+)
+
+// Reasons of a restore.
+const (
+	// ReasonResolving: the backup is looked up and checked.
+	ReasonResolving = "Resolving"
+	// ReasonPreflight: what could stand in the way is checked.
+	ReasonPreflight = "Preflight"
+	// ReasonPreflightFailed: something stands in the way; nothing was changed.
+	ReasonPreflightFailed = "PreflightFailed"
+	// ReasonDryRun: the preflight is done, and the restore was only asked for that.
+	ReasonDryRun = "DryRun"
+	// ReasonFilling: the new volumes are filled and read back.
+	ReasonFilling = "Filling"
+	// ReasonStopping: the virtual machine is being stopped.
+	ReasonStopping = "Stopping"
+	// ReasonSwitching: the new volumes are put in place.
+	ReasonSwitching = "Switching"
+	// ReasonRollingBack: the steps of a switch that cannot be finished are undone.
+	ReasonRollingBack = "RollingBack"
+	// ReasonStarting: the virtual machine is being started.
+	ReasonStarting = "Starting"
+	// ReasonRestored: the virtual machine is whole.
+	ReasonRestored = "Restored"
+	// ReasonBackupNotFound: there is no such backup.
+	ReasonBackupNotFound = "BackupNotFound"
+	// ReasonBackupNotReady: the backup is not Ready.
+	ReasonBackupNotReady = "BackupNotReady"
+	// ReasonWrongIdentity: none of the identities opens the backup.
+	ReasonWrongIdentity = "WrongIdentity"
+	// ReasonBackupDamaged: an object of the backup is altered, cut, swapped or missing.
+	ReasonBackupDamaged = "BackupDamaged"
+	// ReasonNotAuthentic: the backup is not signed by the key that it must be signed by.
+	ReasonNotAuthentic = "NotAuthentic"
+	// ReasonImportFailed: the volumes could not be filled.
+	ReasonImportFailed = "ImportFailed"
+	// ReasonSwitchFailed: the new volumes could not be put in place; the old ones are.
+	ReasonSwitchFailed = "SwitchFailed"
+)

@@ -1,0 +1,32 @@
+package v1alpha1
+
+const (
+	// LabelOwnerUID on everything that vmstate makes: the UID of the object that it was made for.
+	LabelOwnerUID = "vmstate.io/owner-uid"
+	// LabelTask on Jobs, their pods and Secrets: what the Job does.
+	LabelTask = "vmstate.io/task"
+	// LabelGroupMember on the claims of one group snapshot, while it is cut. Its value is
+	// unique to the attempt: a selector must never match a claim of anything else.
+	LabelGroupMember = "vmstate.io/group-member"
+	// LabelManagedBy is the field's own label for who made an object.
+	LabelManagedBy = "app.kubernetes.io/managed-by"
+	// ManagedBy is the value of LabelManagedBy.
+	ManagedBy = "vmstate"
+
+	// FinalizerRelease keeps a backup until no guest is frozen for it and its API objects are gone.
+	FinalizerRelease = "vmstate.io/release"
+	// FinalizerSwitch keeps a restore until a switch that has begun is finished or undone.
+	FinalizerSwitch = "vmstate.io/switch"
+
+	// AnnotationReplaced on a claim that keeps a replaced volume: the claim name that it had.
+	AnnotationReplaced = "vmstate.io/replaced-claim"
+
+	// LabelPersistentState is KubeVirt's: its value is the VM whose firmware state the claim holds.
+	// One claim in a namespace may carry it (kubevirt.io/kubevirt, pkg/storage/backend-storage).
+	LabelPersistentState = "persistent-state-for"
+	// LabelMigrationName is KubeVirt's: a claim made as the target of a migration carries it until
+	// the hand-over (kubevirt.io/api, core/v1 MigrationNameLabel).
+	LabelMigrationName = "kubevirt.io/migrationName"
+	// LabelVeleroExclude keeps Velero from copying an object (velero.io documentation, resource filtering).
+	LabelVeleroExclude = "velero.io/exclude-from-backup"
+)

@@ -1,0 +1,148 @@
+package v1alpha1
+
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// S3Store is a bucket of an S3-compatible server, and the folder in it.
+type S3Store struct {
+	// endpoint of the server, with its scheme: https://s3.example.com. Plain http is accepted
+	// and said as a condition: the data is encrypted, the credentials' use is not.
+	// +kubebuilder:validation:Pattern=`^https?://[^/\s]+$`
+	// +kubebuilder:validation:MaxLength=300
+	Endpoint string `json:"endpoint"`
+	// bucket that exists already.
+	// +kubebuilder:validation:MinLength=3
+	// +kubebuilder:validation:MaxLength=63
+	Bucket string `json:"bucket"`
+	// prefix of every object, without slashes at its ends. One repository lives under one prefix.
+	// +optional
+	// +kubebuilder:validation:Pattern=`^([^/\s]+(/[^/\s]+)*)?$`
+	// +kubebuilder:validation:MaxLength=200
+	Prefix string `json:"prefix,omitempty"`
+	// region of the bucket. Default us-east-1.
+	// +optional
+	// +kubebuilder:default=us-east-1
+	Region string `json:"region,omitempty"`
+	// addressing of the bucket: Path (https://host/bucket) or VirtualHosted (https://bucket.host). Default Path.
+	// +optional
+	// +kubebuilder:default=Path
+	// +kubebuilder:validation:Enum=Path;VirtualHosted
+	Addressing string `json:"addressing,omitempty"`
+	// caBundleConfigMapRef is a ConfigMap whose key ca.crt holds the certificates to trust,
+	// beside those of the system.
+	// +optional
+	CABundleConfigMapRef *ObjectRef `json:"caBundleConfigMapRef,omitempty"`
+	// credentialsSecretRef is a Secret with the keys accessKeyID and secretAccessKey. They need
+	// to read, write and list under the prefix; deleting is used by the probe alone.
+	CredentialsSecretRef ObjectRef `json:"credentialsSecretRef"`
+}
+
+// VMStateStoreSpec says where exports go, and who may read them.
+// +kubebuilder:validation:XValidation:rule="self.s3.bucket == oldSelf.s3.bucket && (has(self.s3.prefix) ? self.s3.prefix : '') == (has(oldSelf.s3.prefix) ? oldSelf.s3.prefix : '')",message="bucket and prefix of a store cannot be changed: the backups of this store are there; create another VMStateStore"
+// +kubebuilder:validation:XValidation:rule="self.recipients.all(r, !r.upperAscii().startsWith('AGE-SECRET-KEY-') && !r.upperAscii().startsWith('AGE-PLUGIN-'))",message="recipients holds an identity (AGE-SECRET-KEY-…), which must never be in the cluster: give the recipient (age1…) that belongs to it, and consider the identity leaked"
+// +kubebuilder:validation:XValidation:rule="self.recipients.all(r, r.startsWith('age1'))",message="each entry of recipients is an age recipient: age1pq1… (kubectl vmstate keygen makes one) or age1…"
+// +kubebuilder:validation:XValidation:rule="self.recipients.all(r, r.startsWith('age1pq1')) || self.recipients.all(r, !r.startsWith('age1pq1'))",message="recipients mixes post-quantum (age1pq1…) and classic (age1…) recipients; age cannot encrypt one file to both kinds, so use one kind"
+type VMStateStoreSpec struct {
+	// s3 is the bucket.
+	S3 S3Store `json:"s3"`
+	// recipients are the age recipients that every backup is encrypted to: whoever holds one
+	// of their identities can read, nobody else, this cluster included. Two are recommended:
+	// one to work with, one kept elsewhere.
+	// +kubebuilder:validation:MinItems=1
+	// +kubebuilder:validation:MaxItems=16
+	// +kubebuilder:validation:items:MinLength=1
+	// +kubebuilder:validation:items:MaxLength=4096
+	// +listType=set
+	Recipients []string `json:"recipients"`
+}
+
+// FindingOutcome is what a check found.
+// +kubebuilder:validation:Enum=OK;Warning;Failed
+type FindingOutcome string
+
+const (
+	// FindingOK: as it should be.
+	FindingOK FindingOutcome = "OK"
+	// FindingWarning: works, with a limit that the message names.
+	FindingWarning FindingOutcome = "Warning"
+	// FindingFailed: stands in the way; the message says what to do.
+	FindingFailed FindingOutcome = "Failed"
+)
+
+// Finding is one thing that was checked.
+type Finding struct {
+	// check that was made.
+	Check string `json:"check"`
+	// outcome of the check.
+	Outcome FindingOutcome `json:"outcome"`
+	// message says what was found and what to do, for a person.
+	// +optional
+	Message string `json:"message,omitempty"`
+}
+
+// VMStateStoreStatus is what the probe found.
+type VMStateStoreStatus struct {
+	// observedGeneration is the generation that the conditions speak of.
+	// +optional
+	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
+	// conditions: Ready (restores can read from it), Writable (backups can be written to it),
+	// Redundant (two recipients or more), and Reconciling or Stalled while they are true.
+	// +optional
+	// +listType=map
+	// +listMapKey=type
+	Conditions []metav1.Condition `json:"conditions,omitempty"`
+	// probedAt is when the store was probed last.
+	// +optional
+	ProbedAt *metav1.Time `json:"probedAt,omitempty"`
+	// findings of the last probe, one for each check.
+	// +optional
+	// +listType=map
+	// +listMapKey=check
+	Findings []Finding `json:"findings,omitempty"`
+	// checksumMode that the server was found to accept: CRC32C, ContentMD5 or None.
+	// +optional
+	ChecksumMode string `json:"checksumMode,omitempty"`
+	// repositoryID of the repository under the prefix.
+	// +optional
+	RepositoryID string `json:"repositoryID,omitempty"`
+	// signingKey is the public key, in base64, that every commit of this cluster is signed
+	// with. Keep it outside of the cluster and the bucket: it tells a true backup from a forged one.
+	// +optional
+	SigningKey string `json:"signingKey,omitempty"`
+	// keysSecretName is the Secret that holds the index and signing keys of the repository.
+	// +optional
+	KeysSecretName string `json:"keysSecretName,omitempty"`
+}
+
+// VMStateStore is a place that backups are exported to, and restored from.
+//
+// +kubebuilder:object:root=true
+// +kubebuilder:subresource:status
+// +kubebuilder:resource:shortName=vmst,categories=vmstate
+// +kubebuilder:printcolumn:name="Endpoint",type=string,JSONPath=`.spec.s3.endpoint`
+// +kubebuilder:printcolumn:name="Bucket",type=string,JSONPath=`.spec.s3.bucket`
+// +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`
+// +kubebuilder:printcolumn:name="Writable",type=string,JSONPath=`.status.conditions[?(@.type=="Writable")].status`
+// +kubebuilder:printcolumn:name="Reason",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].reason`
+// +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
+// +kubebuilder:printcolumn:name="Message",type=string,priority=1,JSONPath=`.status.conditions[?(@.type=="Ready")].message`
+// +kubebuilder:validation:XValidation:rule="size(self.metadata.name) <= 44",message="a store's name has at most 44 characters"
+type VMStateStore struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+
+	Spec   VMStateStoreSpec   `json:"spec"`
+	Status VMStateStoreStatus `json:"status,omitempty"`
+}
+
+// VMStateStoreList is a list of VMStateStore.
+//
+// +kubebuilder:object:root=true
+type VMStateStoreList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitempty"`
+	Items           []VMStateStore `json:"items"`
+}
+
+func init() { SchemeBuilder.Register(&VMStateStore{}, &VMStateStoreList{}) }
