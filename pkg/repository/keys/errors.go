@@ -1,0 +1,19 @@
+package keys
+
+import "errors"
+
+// Errors that package repository re-exports; its texts say when each comes.
+var (
+	ErrNotInitialised = errors.New("repository is not initialised")
+	ErrForeign        = errors.New("repository belongs to another key set")
+	ErrUnsupported    = errors.New("format version is not supported")
+	ErrWrongIdentity  = errors.New("no identity given opens it")
+	ErrNotAuthentic   = errors.New("not authentic")
+	ErrDamaged        = errors.New("object is damaged")
+	// ErrRecipient: a recipient list is empty, malformed or mixed.
+	ErrRecipient = errors.New("invalid recipient")
+	// ErrIdentity: an identity file is empty or malformed.
+	ErrIdentity = errors.New("invalid identity")
+	// ErrSecret: the map is not a key set that this program wrote.
+	ErrSecret = errors.New("invalid repository key set")
+)
