@@ -202,24 +202,38 @@ type RestoredVolume struct {
 	Role VolumeRole `json:"role"`
 	// claimName of the new claim.
 	ClaimName string `json:"claimName"`
-	// claimUID of the new claim.
+	// claimUID of the new claim, recorded before anything is written to it.
 	// +optional
 	ClaimUID types.UID `json:"claimUID,omitempty"`
 	// verified says that all bytes were read back from the claim and compared.
 	// +optional
 	Verified bool `json:"verified,omitempty"`
-	// replacedClaimName is the claim that the new one stands in for.
+}
+
+// ReplacedClaim is a claim that a restore in place took the virtual machine off.
+type ReplacedClaim struct {
+	// claimName that the volume had.
+	ClaimName string `json:"claimName"`
+	// claimUID of that claim.
+	ClaimUID types.UID `json:"claimUID"`
+	// role of the volume.
+	Role VolumeRole `json:"role"`
+	// persistentVolumeName of the volume; empty if the claim was not bound.
 	// +optional
-	ReplacedClaimName string `json:"replacedClaimName,omitempty"`
-	// replacedClaimUID is the UID of that claim.
+	PersistentVolumeName string `json:"persistentVolumeName,omitempty"`
+	// reclaimPolicy that the volume had.
 	// +optional
-	ReplacedClaimUID types.UID `json:"replacedClaimUID,omitempty"`
-	// replacedVolumeName is the PersistentVolume of the replaced claim.
+	ReclaimPolicy string `json:"reclaimPolicy,omitempty"`
+	// claim as it was, to make it again under another name.
 	// +optional
-	ReplacedVolumeName string `json:"replacedVolumeName,omitempty"`
-	// keptClaimName is the claim under which the replaced volume is kept.
+	// +kubebuilder:pruning:PreserveUnknownFields
+	// +kubebuilder:validation:Schemaless
+	Claim *runtime.RawExtension `json:"claim,omitempty"`
+	// keptClaimName is the claim under which the volume is kept.
+	KeptClaimName string `json:"keptClaimName"`
+	// keptClaimUID of that claim.
 	// +optional
-	KeptClaimName string `json:"keptClaimName,omitempty"`
+	KeptClaimUID types.UID `json:"keptClaimUID,omitempty"`
 }
 
 // RestoreSwitch is the record of the steps that put the new volumes in the place of the old
@@ -227,7 +241,7 @@ type RestoredVolume struct {
 type RestoreSwitch struct {
 	// begunAt is when the switch began.
 	BegunAt metav1.MicroTime `json:"begunAt"`
-	// previous is the virtual machine's spec from before the restore.
+	// previous is the virtual machine's spec from before the restore. Absent for a new virtual machine.
 	// +optional
 	// +kubebuilder:pruning:PreserveUnknownFields
 	// +kubebuilder:validation:Schemaless
@@ -235,6 +249,9 @@ type RestoreSwitch struct {
 	// previousRunStrategy from before the restore.
 	// +optional
 	PreviousRunStrategy string `json:"previousRunStrategy,omitempty"`
+	// ran says that the virtual machine ran when the switch began.
+	// +optional
+	Ran bool `json:"ran,omitempty"`
 	// vmUID of the virtual machine that is switched.
 	// +optional
 	VMUID types.UID `json:"vmUID,omitempty"`
@@ -247,6 +264,19 @@ type RestoreSwitch struct {
 	// doneAt is when the virtual machine was seen with all new claims and its holds removed.
 	// +optional
 	DoneAt *metav1.MicroTime `json:"doneAt,omitempty"`
+	// abandonedAt is when the switch was given up. It and committedAt exclude each other: whichever
+	// is written first decides whether the steps are undone or finished.
+	// +optional
+	AbandonedAt *metav1.MicroTime `json:"abandonedAt,omitempty"`
+	// abandonedReason why the switch was given up: the reason of Ready afterwards.
+	// +optional
+	AbandonedReason string `json:"abandonedReason,omitempty"`
+	// abandonedMessage says what spoilt the switch and what to do, for a person.
+	// +optional
+	AbandonedMessage string `json:"abandonedMessage,omitempty"`
+	// startedAt is when the virtual machine was seen with the run strategy that it was to have.
+	// +optional
+	StartedAt *metav1.MicroTime `json:"startedAt,omitempty"`
 	// rolledBackAt is when the steps before the point of no return were seen undone.
 	// +optional
 	RolledBackAt *metav1.MicroTime `json:"rolledBackAt,omitempty"`
@@ -285,6 +315,12 @@ type VMStateRestoreStatus struct {
 	// +listType=map
 	// +listMapKey=name
 	Volumes []RestoredVolume `json:"volumes,omitempty"`
+	// replaced are the claims that the virtual machine had before a restore in place, recorded
+	// before anything is done to it.
+	// +optional
+	// +listType=map
+	// +listMapKey=claimName
+	Replaced []ReplacedClaim `json:"replaced,omitempty"`
 	// switch is the record of putting the new volumes in place.
 	// +optional
 	Switch *RestoreSwitch `json:"switch,omitempty"`
