@@ -1,0 +1,134 @@
+# `make` prints the targets. On a Debian 12 machine with Go, make and git nothing has to be typed before any of
+# them: what is missing is installed (as root) or built once, and kept in the user's cache folder.
+
+SHELL := bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+MAKEFLAGS += --no-print-directory
+
+PKG ?= ./...
+ARGS ?= get vmstatestores,vmstatebackups,vmstaterestores,vms,vmis,pvc,pods --all-namespaces
+FUZZTIME ?= 20s
+IMAGE ?= localhost/vmstate:dev
+
+CACHE := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/vmstate
+TOOLS := $(CACHE)/tools/$(shell { go version; cat test/tools/go.mod test/tools/go.sum; } | sha256sum | cut -c1-16)
+LINT := $(TOOLS)/golangci-lint
+CONTROLLER_GEN := $(TOOLS)/controller-gen
+CLUSTER := go -C test/cluster run ./cmd/cluster
+# Modules with code of their own. Those below test/cluster/tools only pin what the cluster is built from.
+MODULES := $(patsubst %/go.mod,%,$(wildcard go.mod test/cluster/go.mod test/guest/go.mod test/bench/go.mod))
+MODULES := $(patsubst go.mod,.,$(MODULES))
+# What the tree holds, changes and new files included.
+TREE := { git status --porcelain; git diff HEAD; git ls-files -z --others --exclude-standard | xargs -0r sha256sum; } | sha256sum
+
+.PHONY: help
+help: # its own line would only be noise
+	@awk 'BEGIN { FS = ":.*## " } /^##@ / { printf "%s%s\n", sep, substr($$0, 5); sep = "\n" } \
+		/^[a-z0-9-]+:.*## / { printf "  %-14s%s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+##@ Daily
+
+.PHONY: test
+test: parts ## Unit and API server suites of all modules with the race detector; PKG=./pkg/backup for one package
+ifeq ($(PKG),./...)
+	@for m in $(MODULES); do echo "== $$m"; go test -C $$m -race ./...; done
+else
+	go test -race $(PKG)
+endif
+
+.PHONY: check
+check: $(LINT) $(CONTROLLER_GEN) ## What CI runs before the tests: generated files, lint, vet; fails if it leaves the tree changed
+	@before=$$($(TREE)); $(MAKE) generate format vet lint; after=$$($(TREE)); \
+	if [ "$$before" != "$$after" ]; then \
+		git status --short; \
+		echo "check: the tree has changed: commit what 'make generate' and 'make format' made" >&2; exit 1; \
+	fi
+
+.PHONY: lint
+lint: $(LINT) ## Linters and import walls (.golangci.yml), in every module
+	@for m in $(MODULES); do echo "lint $$m"; (cd $$m && $(LINT) run --config $(CURDIR)/.golangci.yml ./...); done
+
+.PHONY: vet
+vet: # part of check
+	@for m in $(MODULES); do echo "vet $$m"; go vet -C $$m ./...; done
+	@echo "vet . -tags e2e"; go vet -tags e2e ./test/...
+
+.PHONY: format
+format: ## Format all Go files
+	@gofmt -l -w $$(git ls-files --cached --others --exclude-standard '*.go')
+
+##@ Generated files
+
+.PHONY: generate
+generate: $(CONTROLLER_GEN) ## Deepcopy, CRDs and the manager's role from the markers in api and controllers
+	@$(CONTROLLER_GEN) object crd paths=./api/... output:crd:dir=config/crd
+	@if ls controllers/*.go >/dev/null 2>&1; then \
+		$(CONTROLLER_GEN) rbac:roleName=vmstate-manager paths=./controllers/... output:rbac:dir=config/rbac; \
+	fi
+
+##@ Build
+
+.PHONY: build
+build: ## Static binaries into bin/
+	CGO_ENABLED=0 go build -trimpath -ldflags '-s -w' -o bin/ ./cmd/...
+
+.PHONY: image
+image: build ## The product's image as bin/vmstate.tar (OCI), without a container engine; IMAGE=name
+	$(CLUSTER) image --name $(IMAGE) --out $(CURDIR)/bin/vmstate.tar $(addprefix $(CURDIR)/bin/,manager mover witness)
+
+##@ Real cluster
+
+.PHONY: cluster
+cluster: deps ## A one-node Kubernetes with snapshots, S3 server and KubeVirt on this machine (root)
+	$(CLUSTER) build
+	$(CLUSTER) up
+
+.PHONY: cluster-down
+cluster-down: ## Remove that cluster: processes, mounts, loop devices, cgroups, namespaces
+	$(CLUSTER) down
+
+.PHONY: kubectl
+kubectl: ## kubectl in that cluster; ARGS='get pods -A'
+	@$(CLUSTER) kubectl $(ARGS)
+
+.PHONY: demo
+demo: ## Back up a running VM with vTPM and EFI, lose it, restore it, boot it; in KUBECONFIG's cluster if set
+	@[ -n "$${KUBECONFIG:-}" ] || $(MAKE) cluster
+	go test -tags e2e -count=1 -timeout 60m -v -run '^TestDemo$$' ./test/e2e
+
+.PHONY: e2e
+e2e: ## The whole way on the real cluster; removes the cluster that it made
+	@if [ -n "$${KUBECONFIG:-}" ]; then go test -tags e2e -count=1 -timeout 80m -v ./test/e2e; exit; fi; \
+	$(MAKE) cluster; trap '$(MAKE) cluster-down' EXIT; \
+	go test -tags e2e -count=1 -timeout 80m -v ./test/e2e
+
+##@ Measuring
+
+.PHONY: bench
+bench: ## The engine against restic, as ratios; one "name value unit" a line
+	go -C test/bench run .
+
+.PHONY: fuzz
+fuzz: ## Every fuzz target for FUZZTIME=20s each
+	@for p in $$(git grep -l '^func Fuzz' -- '*_test.go' | xargs -rn1 dirname | sort -u); do \
+		for f in $$(grep -ho '^func Fuzz[A-Za-z0-9_]*' $$p/*_test.go | cut -c6-); do \
+			echo "$$p $$f"; go test -C $$p -run '^$$' -fuzz "^$$f\$$" -fuzztime $(FUZZTIME) .; \
+		done; \
+	done
+
+##@ What tests need
+
+.PHONY: deps
+deps: ## Install the missing Debian packages (root)
+	@$(CLUSTER) deps
+
+.PHONY: parts
+parts: deps ## Build API server, etcd and the other real parts of the suites, once
+	@$(CLUSTER) build --only control-plane,csi,s3,crds
+
+$(TOOLS)/%: test/tools/go.mod test/tools/go.sum
+	@echo "Building $(@F) from test/tools; once, golangci-lint takes some minutes"
+	@mkdir -p $(TOOLS)
+	@cd test/tools && GOBIN=$(TOOLS) CGO_ENABLED=0 go install -trimpath -ldflags '-s -w' $$(go list -f '{{.ImportPath}}' tool | grep '/$(@F)$$')
+	@touch $@
