@@ -1,0 +1,141 @@
+package s3store
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/minio/minio-go/v7"
+
+	"github.com/vmstate/vmstate/pkg/objectstore"
+)
+
+// byCode maps the error codes of S3, and those that servers added, to
+// objectstore's errors.
+var byCode = map[string]error{
+	minio.NoSuchKey:                    objectstore.ErrNotFound,
+	minio.NoSuchBucket:                 objectstore.ErrNoBucket,
+	minio.PreconditionFailed:           objectstore.ErrExists,
+	minio.InvalidRange:                 objectstore.ErrShort,
+	minio.RequestTimeTooSkewed:         objectstore.ErrClockSkew,
+	minio.BadDigest:                    objectstore.ErrCorrupted,
+	minio.InvalidDigest:                objectstore.ErrCorrupted,
+	minio.IncompleteBody:               objectstore.ErrUnreachable,
+	"XAmzContentSHA256Mismatch":        objectstore.ErrCorrupted,
+	"XAmzContentChecksumMismatch":      objectstore.ErrCorrupted,
+	"QuotaExceeded":                    objectstore.ErrFull, // Ceph, versitygw
+	"NoSpaceLeftOnDevice":              objectstore.ErrFull, // versitygw
+	"XMinioStorageFull":                objectstore.ErrFull,
+	"XMinioAdminBucketQuotaExceeded":   objectstore.ErrFull,
+	"InsufficientStorage":              objectstore.ErrFull,
+	"OutOfStorageSpace":                objectstore.ErrFull,
+	"OperationAborted":                 objectstore.ErrUnreachable,
+	"ConditionalRequestConflict":       objectstore.ErrUnreachable, // AWS: another write of the key is under way, ask again
+	minio.AuthorizationHeaderMalformed: objectstore.ErrDenied,      // the region is not the bucket's
+	"XAdminUserNotFound":               objectstore.ErrDenied,      // versitygw
+}
+
+// byStatus is for answers whose code says nothing.
+var byStatus = map[int]error{
+	http.StatusUnauthorized:                 objectstore.ErrDenied,
+	http.StatusForbidden:                    objectstore.ErrDenied,
+	http.StatusPreconditionFailed:           objectstore.ErrExists,
+	http.StatusRequestedRangeNotSatisfiable: objectstore.ErrShort,
+	http.StatusInsufficientStorage:          objectstore.ErrFull,
+	http.StatusRequestTimeout:               objectstore.ErrUnreachable,
+	http.StatusTooManyRequests:              objectstore.ErrUnreachable,
+	http.StatusInternalServerError:          objectstore.ErrUnreachable,
+	http.StatusBadGateway:                   objectstore.ErrUnreachable,
+	http.StatusServiceUnavailable:           objectstore.ErrUnreachable,
+	http.StatusGatewayTimeout:               objectstore.ErrUnreachable,
+}
+
+// translate turns an answer of the client into objectstore's errors and keeps its
+// text. Call it on the client's own error, before any wrapping.
+func translate(err error) error {
+	if err == nil {
+		return nil
+	}
+	if resp, ok := errors.AsType[minio.ErrorResponse](err); ok {
+		kind, known := byCode[resp.Code]
+		if !known {
+			kind, known = byStatus[resp.StatusCode]
+		}
+		if !known {
+			return fmt.Errorf("server answered %s: %w", resp.Code, err)
+		}
+		return fmt.Errorf("%w: server answered %s: %w", kind, resp.Code, regionHint(resp))
+	}
+	if _, ok := errors.AsType[*url.Error](err); ok {
+		return fmt.Errorf("%w: %w", objectstore.ErrUnreachable, err)
+	}
+	return err
+}
+
+// regionHint names the region that a server says the bucket is in.
+func regionHint(resp minio.ErrorResponse) error {
+	if resp.Code == minio.AuthorizationHeaderMalformed && resp.Region != "" {
+		return fmt.Errorf("%w (the bucket is in region %q)", resp, resp.Region)
+	}
+	return resp
+}
+
+// IsTLS tells a store that cannot be reached because of its certificate, or
+// because one side speaks TLS and the other does not.
+func IsTLS(err error) bool {
+	if _, ok := errors.AsType[*tls.CertificateVerificationError](err); ok {
+		return true
+	}
+	if _, ok := errors.AsType[tls.RecordHeaderError](err); ok {
+		return true
+	}
+	if _, ok := errors.AsType[x509.UnknownAuthorityError](err); ok {
+		return true
+	}
+	if _, ok := errors.AsType[x509.HostnameError](err); ok {
+		return true
+	}
+	// net/http has no type for this one.
+	return err != nil && strings.Contains(err.Error(), "server gave HTTP response to HTTPS client")
+}
+
+// try runs request until it succeeds, fails for good, or has been tried often
+// enough. A body that did not arrive whole (ErrCorrupted) is sent again too.
+func (s *Store) try(ctx context.Context, request func() error) error {
+	for n := 1; ; n++ {
+		err := translate(request())
+		if err == nil {
+			return nil
+		}
+		if ended := ctx.Err(); ended != nil {
+			return fmt.Errorf("%w: %w", ended, err)
+		}
+		again := errors.Is(err, objectstore.ErrUnreachable) || errors.Is(err, objectstore.ErrCorrupted)
+		if !again || IsTLS(err) || n >= s.tries {
+			return err
+		}
+		if ended := wait(ctx, n); ended != nil {
+			return fmt.Errorf("%w: %w", ended, err)
+		}
+	}
+}
+
+// wait pauses after try n: 0.2 s doubling up to 10 s, a random half of it.
+func wait(ctx context.Context, n int) error {
+	full := min(10*time.Second, 100*time.Millisecond<<min(n, 10))
+	timer := time.NewTimer(full/2 + rand.N(full/2))
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}

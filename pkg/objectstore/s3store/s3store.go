@@ -1,0 +1,211 @@
+// Package s3store is an objectstore.Store in a bucket of an S3 server.
+//
+// An object is one PUT with "If-None-Match: *", never a multipart upload, with
+// the checksum that the server was found to verify (package probe). Requests are
+// tried again by this package, not by the client library: with a fresh body each
+// time, and for reads from where the connection broke.
+package s3store
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/minio/minio-go/v7"
+	"github.com/minio/minio-go/v7/pkg/credentials"
+
+	"github.com/vmstate/vmstate/pkg/objectstore"
+)
+
+// Addressing says where the bucket's name goes in a request.
+type Addressing string
+
+const (
+	// Path is https://host/bucket/key; every server that people run themselves knows it.
+	Path Addressing = "Path"
+	// VirtualHosted is https://bucket.host/key.
+	VirtualHosted Addressing = "VirtualHosted"
+)
+
+// Options says which bucket, as whom, and how.
+type Options struct {
+	// Endpoint is the server with its scheme, http or https, and nothing behind
+	// the port: https://s3.example.com:9000.
+	Endpoint string
+	// Bucket exists already.
+	Bucket string
+	// Prefix comes before every key, with a "/" between; empty for none.
+	Prefix string
+	// Region of the bucket; empty means us-east-1, which most servers take.
+	Region string
+	// Addressing; empty means Path.
+	Addressing Addressing
+	// AccessKeyID and SecretAccessKey are the credentials.
+	AccessKeyID, SecretAccessKey string
+	// CABundle holds certificates in PEM to trust beside those of the system.
+	CABundle []byte
+	// Checksum is what the server verifies a PUT by; empty means SHA256.
+	Checksum Checksum
+	// Tries bounds how often one request is tried while the store is unreachable.
+	// The waits between double from 0.2 s to 10 s. 0 means 10 tries, about a minute.
+	Tries int
+}
+
+// stallTimeout ends a connection on which nothing has moved for so long. There is
+// no limit on how long a request takes while bytes move.
+const stallTimeout = time.Minute
+
+// Store keeps objects in a bucket.
+type Store struct {
+	core     minio.Core
+	bucket   string
+	prefix   string
+	checksum Checksum
+	tries    int
+	clock    *clock
+}
+
+var _ objectstore.Store = (*Store)(nil)
+
+// New checks opt and returns the store. It sends no request.
+func New(opt Options) (*Store, error) {
+	endpoint, err := url.Parse(opt.Endpoint)
+	if err != nil {
+		return nil, fmt.Errorf("endpoint %q: %w", opt.Endpoint, err)
+	}
+	if endpoint.Host == "" || endpoint.Scheme != "https" && endpoint.Scheme != "http" || strings.Trim(endpoint.Path, "/") != "" {
+		return nil, fmt.Errorf("endpoint %q: want http:// or https:// and a host, nothing behind it", opt.Endpoint)
+	}
+	if opt.AccessKeyID == "" || opt.SecretAccessKey == "" {
+		return nil, fmt.Errorf("%w: accessKeyID or secretAccessKey is empty", objectstore.ErrDenied)
+	}
+	if opt.Checksum == "" {
+		opt.Checksum = SHA256
+	}
+	if err := opt.Checksum.check(); err != nil {
+		return nil, err
+	}
+	if opt.Tries <= 0 {
+		opt.Tries = 10
+	}
+	roots, err := rootCAs(opt.CABundle)
+	if err != nil {
+		return nil, err
+	}
+	clock := &clock{next: newTransport(&tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12})}
+	client, err := newClient(endpoint, opt, clock)
+	if err != nil {
+		return nil, fmt.Errorf("endpoint %q: %w", opt.Endpoint, err)
+	}
+	return &Store{
+		core:     minio.Core{Client: client},
+		bucket:   opt.Bucket,
+		prefix:   strings.Trim(opt.Prefix, "/"),
+		checksum: opt.Checksum,
+		tries:    opt.Tries,
+		clock:    clock,
+	}, nil
+}
+
+func newClient(endpoint *url.URL, opt Options, transport http.RoundTripper) (*minio.Client, error) {
+	lookup := minio.BucketLookupPath
+	if opt.Addressing == VirtualHosted {
+		lookup = minio.BucketLookupDNS
+	}
+	region := opt.Region
+	if region == "" {
+		region = "us-east-1" // else the client asks for it, which needs a permission of its own
+	}
+	return minio.New(endpoint.Host, &minio.Options{
+		Creds:           credentials.NewStaticV4(opt.AccessKeyID, opt.SecretAccessKey, ""),
+		Secure:          endpoint.Scheme == "https",
+		Transport:       transport,
+		Region:          region,
+		BucketLookup:    lookup,
+		TrailingHeaders: opt.Checksum == CRC32CTrailer,
+		MaxRetries:      1,
+	})
+}
+
+func rootCAs(bundle []byte) (*x509.CertPool, error) {
+	pool, err := x509.SystemCertPool()
+	if err != nil {
+		pool = x509.NewCertPool()
+	}
+	if len(bundle) > 0 && !pool.AppendCertsFromPEM(bundle) {
+		return nil, errors.New("the CA bundle holds no certificate in PEM")
+	}
+	return pool, nil
+}
+
+func (s *Store) Stat(ctx context.Context, key string) (objectstore.Info, error) {
+	if err := objectstore.CheckKey(key); err != nil {
+		return objectstore.Info{}, err
+	}
+	var found minio.ObjectInfo
+	err := s.try(ctx, func() (err error) {
+		found, err = s.core.StatObject(ctx, s.bucket, s.object(key), minio.StatObjectOptions{})
+		return err
+	})
+	if err != nil {
+		err = s.because(ctx, key, err)
+	}
+	if err != nil {
+		return objectstore.Info{}, fmt.Errorf("stat %q: %w", key, err)
+	}
+	return objectstore.Info{Key: key, Size: found.Size, VersionID: version(found.VersionID)}, nil
+}
+
+// because finds out what a HEAD could not say: its answer has no body, so that an
+// absent bucket, an absent object and an unknown user may look the same.
+func (s *Store) because(ctx context.Context, key string, bare error) error {
+	if resp, ok := errors.AsType[minio.ErrorResponse](bare); !ok || resp.StatusCode >= http.StatusInternalServerError {
+		return bare
+	}
+	err := s.try(ctx, func() error {
+		body, _, _, err := s.core.GetObject(ctx, s.bucket, s.object(key), minio.GetObjectOptions{})
+		if err == nil {
+			err = body.Close()
+		}
+		return err
+	})
+	if err == nil {
+		return bare
+	}
+	return err
+}
+
+func (s *Store) Delete(ctx context.Context, key string) error {
+	if err := objectstore.CheckKey(key); err != nil {
+		return err
+	}
+	err := s.try(ctx, func() error {
+		return s.core.RemoveObject(ctx, s.bucket, s.object(key), minio.RemoveObjectOptions{})
+	})
+	if err != nil && !errors.Is(err, objectstore.ErrNotFound) {
+		return fmt.Errorf("delete %q: %w", key, err)
+	}
+	return nil
+}
+
+// object is the name of key in the bucket.
+func (s *Store) object(key string) string {
+	if s.prefix == "" {
+		return key
+	}
+	return s.prefix + "/" + key
+}
+
+// version leaves out the name that S3 gives to what was written without versioning.
+func version(id string) string {
+	if id == "null" {
+		return ""
+	}
+	return id
+}

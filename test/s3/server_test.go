@@ -1,0 +1,170 @@
+// Package s3 runs the stores' contract and the probe against a real S3 server,
+// versitygw, over plain http and over TLS.
+package s3
+
+import (
+	"bytes"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"math/big"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/minio/minio-go/v7"
+	"github.com/minio/minio-go/v7/pkg/credentials"
+
+	"github.com/vmstate/vmstate/pkg/objectstore/s3store"
+)
+
+const (
+	accessKey = "vmstate-test"
+	secretKey = "not-a-secret-of-anyone"
+	bucket    = "vm-backups"
+)
+
+// server is one versitygw with one bucket.
+type server struct {
+	opt  s3store.Options
+	cmd  *exec.Cmd
+	args []string
+}
+
+// binary is versitygw as make test builds it. Its absence is a failure, not a skip:
+// without it nothing here would be proven.
+func binary(t *testing.T) string {
+	t.Helper()
+	cache, err := os.UserCacheDir()
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(cache, "vmstate", "assets", "versitygw")
+	if _, err := os.Stat(path); err != nil {
+		t.Fatalf("no S3 server to test against: %v\nbuild it with: make test-assets", err)
+	}
+	return path
+}
+
+// start runs a server on a loopback port for the length of the test.
+func start(t *testing.T, overTLS bool) *server {
+	t.Helper()
+	dir := t.TempDir()
+	address := freePort(t)
+	s := &server{opt: s3store.Options{
+		Endpoint: "http://" + address, Bucket: bucket, Prefix: "cluster-a",
+		AccessKeyID: accessKey, SecretAccessKey: secretKey, Tries: 3,
+	}}
+	s.args = []string{"--port", address, "--quiet"}
+	if overTLS {
+		s.opt.Endpoint = "https://" + address
+		s.opt.CABundle = writeCertificate(t, dir)
+		s.args = append(s.args, "--cert", filepath.Join(dir, "cert.pem"), "--key", filepath.Join(dir, "key.pem"))
+	}
+	data := filepath.Join(dir, "data")
+	if err := os.Mkdir(data, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	s.args = append(s.args, "posix", data)
+	s.run(t)
+	s.makeBucket(t)
+	return s
+}
+
+// run starts the process and waits until it accepts connections.
+func (s *server) run(t *testing.T) {
+	t.Helper()
+	var output bytes.Buffer
+	s.cmd = exec.Command(binary(t), s.args...)
+	s.cmd.Env = append(os.Environ(), "ROOT_ACCESS_KEY="+accessKey, "ROOT_SECRET_KEY="+secretKey)
+	s.cmd.Stdout, s.cmd.Stderr = &output, &output
+	if err := s.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.kill)
+	deadline := time.Now().Add(time.Minute)
+	for {
+		conn, err := net.Dial("tcp", s.args[1])
+		if err == nil {
+			conn.Close()
+			return
+		}
+		if time.Now().After(deadline) {
+			s.kill()
+			t.Fatalf("versitygw does not accept connections: %v\n%s", err, output.String())
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+}
+
+func (s *server) kill() {
+	_ = s.cmd.Process.Kill()
+	_ = s.cmd.Wait()
+}
+
+func (s *server) makeBucket(t *testing.T) {
+	t.Helper()
+	pool := x509.NewCertPool()
+	pool.AppendCertsFromPEM(s.opt.CABundle)
+	secure := len(s.opt.CABundle) > 0
+	transport, err := minio.DefaultTransport(secure)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if secure {
+		transport.TLSClientConfig.RootCAs = pool
+	}
+	client, err := minio.New(s.args[1], &minio.Options{Creds: credentials.NewStaticV4(accessKey, secretKey, ""), Secure: secure, Transport: transport})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := client.MakeBucket(t.Context(), bucket, minio.MakeBucketOptions{}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func freePort(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().String()
+}
+
+// writeCertificate makes a certificate for 127.0.0.1 in dir and returns it in PEM.
+func writeCertificate(t *testing.T, dir string) []byte {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "vmstate test"},
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign,
+		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	keyDER, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cert := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
+	for name, content := range map[string][]byte{"cert.pem": cert, "key.pem": pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: keyDER})} {
+		if err := os.WriteFile(filepath.Join(dir, name), content, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return cert
+}
