@@ -1,0 +1,146 @@
+package action
+
+import (
+	appsv1 "k8s.io/api/apps/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// CreateVM makes a VirtualMachine that carries v1alpha1.LabelOwnerUID of the owner, and is not
+// controlled by it: it outlives the restore. One of that name without the label is an error.
+type CreateVM struct{ Object map[string]any }
+
+// CreateRevision makes a ControllerRevision in the owner's namespace, controlled by the owner.
+type CreateRevision struct{ Revision *appsv1.ControllerRevision }
+
+// WriteVM replaces the spec of a VirtualMachine, if it is still as it was seen: one write, all
+// of it or nothing.
+type WriteVM struct {
+	VM              string
+	UID             types.UID
+	ResourceVersion string
+	Spec            map[string]any
+}
+
+// SetRunStrategy changes the run strategy of a VirtualMachine.
+type SetRunStrategy struct {
+	VM       string
+	UID      types.UID
+	Strategy string
+}
+
+// RequestStart asks for one start of a VirtualMachine whose run strategy is Manual, as virtctl does.
+type RequestStart struct {
+	VM  string
+	UID types.UID
+}
+
+// HoldVM sets status.restoreInProgress of a VirtualMachine, so that admission denies its start. A
+// VirtualMachine that carries another holder's value is an error.
+type HoldVM struct {
+	VM     string
+	UID    types.UID
+	Holder string
+}
+
+// ReleaseVM clears status.restoreInProgress, if it still has the holder's value.
+type ReleaseVM struct {
+	VM     string
+	UID    types.UID
+	Holder string
+}
+
+// DeleteVM removes a VirtualMachine that the owner made, if it is still the one with this UID.
+type DeleteVM struct {
+	VM  string
+	UID types.UID
+}
+
+// DeleteInstance removes a VirtualMachineInstance, if it is still the one with this UID.
+type DeleteInstance struct {
+	Instance string
+	UID      types.UID
+}
+
+// HandOver takes the owner's control off a claim or revision that it made. Owner, if not nil,
+// controls it from then on. StateOf, if not empty, is the VirtualMachine whose firmware state the
+// claim becomes, in the same write.
+type HandOver struct {
+	Kind    Kind
+	Name    string
+	UID     types.UID
+	Owner   *metav1.OwnerReference
+	StateOf string
+}
+
+// LabelState makes a claim the firmware state of a VirtualMachine.
+type LabelState struct {
+	Claim string
+	UID   types.UID
+	VM    string
+}
+
+// UnlabelState takes v1alpha1.LabelPersistentState off a claim. A claim that is gone, or another
+// one by now, is no error.
+type UnlabelState struct {
+	Claim string
+	UID   types.UID
+}
+
+// DeleteMade removes a claim or revision that carries v1alpha1.LabelOwnerUID of the owner,
+// whoever controls it by now, if it is still the one with this UID. One that is gone is no error.
+type DeleteMade struct {
+	Kind Kind
+	Name string
+	UID  types.UID
+}
+
+// OrphanDataVolume removes a DataVolume and leaves its claim, if the claim with this UID is its own.
+type OrphanDataVolume struct {
+	Name     string
+	ClaimUID types.UID
+}
+
+// SetReclaimPolicy changes what becomes of a PersistentVolume whose claim is deleted, if it
+// belongs to the claim with this UID.
+type SetReclaimPolicy struct {
+	Volume   string
+	ClaimUID types.UID
+	Policy   string
+}
+
+// DeleteReplaced removes the claim that a restore replaced, if it is still the one with this
+// UID and its volume is one that stays.
+type DeleteReplaced struct {
+	Claim  string
+	UID    types.UID
+	Volume string
+}
+
+// ReserveVolume gives a PersistentVolume whose claim is gone to a claim of another name, which
+// nobody else can take.
+type ReserveVolume struct {
+	Volume string
+	// ClaimUID of the claim that is gone.
+	ClaimUID types.UID
+	// For is the name of the claim in the owner's namespace that it is reserved for.
+	For string
+}
+
+func (CreateVM) action()         {}
+func (CreateRevision) action()   {}
+func (WriteVM) action()          {}
+func (SetRunStrategy) action()   {}
+func (RequestStart) action()     {}
+func (HoldVM) action()           {}
+func (ReleaseVM) action()        {}
+func (DeleteVM) action()         {}
+func (DeleteInstance) action()   {}
+func (HandOver) action()         {}
+func (LabelState) action()       {}
+func (UnlabelState) action()     {}
+func (DeleteMade) action()       {}
+func (OrphanDataVolume) action() {}
+func (SetReclaimPolicy) action() {}
+func (DeleteReplaced) action()   {}
+func (ReserveVolume) action()    {}
