@@ -1,0 +1,179 @@
+// Package config is what a mover is told, as JSON in the environment of its Job.
+//
+// It is apart from package mover so that who plans a Job need not import what moves
+// data. It holds no secret: credentials, keys and identities come as mounted files.
+package config
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"time"
+)
+
+// Config is the task of one mover. Exactly the section of its subcommand is set.
+type Config struct {
+	// Store that is set up, written or read; nil where nothing but claims is used.
+	Store     *Store     `json:"store,omitempty"`
+	Setup     *Setup     `json:"setup,omitempty"`
+	Export    *Export    `json:"export,omitempty"`
+	Resolve   *Resolve   `json:"resolve,omitempty"`
+	Import    *Import    `json:"import,omitempty"`
+	KeepState *KeepState `json:"keepState,omitempty"`
+}
+
+// Store is a bucket. Its credentials are mounted files, as is its CA bundle.
+type Store struct {
+	Endpoint   string `json:"endpoint"`
+	Bucket     string `json:"bucket"`
+	Prefix     string `json:"prefix,omitempty"`
+	Region     string `json:"region,omitempty"`
+	Addressing string `json:"addressing,omitempty"`
+	// Checksum is the mode that setup found (status.checksumMode); setup ignores it.
+	Checksum string `json:"checksum,omitempty"`
+	// CABundle says that a CA bundle is mounted; its absence is then an error.
+	CABundle bool `json:"caBundle,omitempty"`
+	// SigningKey is the root signing key in base64 (status.signingKey) that every
+	// backup read must go back to; empty if it is not known.
+	SigningKey string `json:"signingKey,omitempty"`
+}
+
+// Setup probes a store and makes or opens its repository.
+type Setup struct {
+	Recipients []string `json:"recipients"`
+	// KeysSecretName is the Secret in the pod's namespace that the keys are kept in.
+	KeysSecretName string `json:"keysSecretName"`
+}
+
+// Commit names one backup in the store.
+type Commit struct {
+	Key string `json:"key"`
+	// Digest in lower-case hexadecimal.
+	Digest string `json:"digest"`
+}
+
+// VM is a virtual machine: where, which and who.
+type VM struct {
+	Namespace string `json:"namespace"`
+	Name      string `json:"name"`
+	UID       string `json:"uid"`
+}
+
+// Mode says what a volume is to a pod.
+type Mode string
+
+const (
+	// Block is a raw device.
+	Block Mode = "Block"
+	// Filesystem is a folder with disk.img in it.
+	Filesystem Mode = "Filesystem"
+)
+
+// Export sends one moment to the store. Volumes, moment and documents are recorded,
+// so a rerun is told the same.
+type Export struct {
+	VM VM `json:"vm"`
+	// BackupName and BackupUID of the object that asks for it. The UID makes the run:
+	// two exports of one UID are one backup.
+	BackupName string `json:"backupName"`
+	BackupUID  string `json:"backupUID"`
+	// Created is the end of the cut.
+	Created time.Time `json:"created"`
+	// Parent that unchanged data is taken over from; nil sends all.
+	Parent     *Commit  `json:"parent,omitempty"`
+	Recipients []string `json:"recipients"`
+	// Disks in the order of the virtual machine's spec.
+	Disks []Disk `json:"disks"`
+	// State is the firmware state, in the witness's Secrets; nil if there is none.
+	State *State `json:"state,omitempty"`
+	// Moment is recorded as it is, at most 64 KiB; resolve returns it.
+	Moment json.RawMessage `json:"moment"`
+}
+
+// Disk is one disk to be exported, mounted by its name.
+type Disk struct {
+	Name string `json:"name"`
+	Mode Mode   `json:"mode"`
+	// SizeBytes of the claim, 0 if unknown: a device that is smaller is refused.
+	SizeBytes int64 `json:"sizeBytes,omitempty"`
+}
+
+// State is firmware state that was captured.
+type State struct {
+	// VolumeName that it has in the backup.
+	VolumeName string `json:"volumeName"`
+	// Digest that the captured state has and the exported state must have.
+	Digest string `json:"digest"`
+}
+
+// Resolve opens one backup with an identity. Either Commit, or VMNamespace and VMName
+// with ID.
+type Resolve struct {
+	Commit      *Commit `json:"commit,omitempty"`
+	VMNamespace string  `json:"vmNamespace,omitempty"`
+	VMName      string  `json:"vmName,omitempty"`
+	// ID of a backup of that virtual machine: "latest", its sequence, the last part
+	// of its key, or the first eight or more digits of its digest. Empty is latest.
+	ID string `json:"id,omitempty"`
+}
+
+// Import fills fresh claims and reads them back.
+type Import struct {
+	// Commit to import from; nil for a backup without a store, of which only the
+	// firmware state is written here.
+	Commit *Commit `json:"commit,omitempty"`
+	// Disks to fill. Their claims are mounted by the name of the volume.
+	Disks []Disk `json:"disks,omitempty"`
+	// State to write; nil if the backup has none.
+	State *ImportState `json:"state,omitempty"`
+}
+
+// ImportState is how firmware state is written for the virtual machine to come.
+type ImportState struct {
+	// VolumeName in the backup; its new claim is mounted by that name.
+	VolumeName string `json:"volumeName"`
+	// KeptVolume is the mounted claim that keepstate wrote; empty takes the state
+	// from the commit.
+	KeptVolume string `json:"keptVolume,omitempty"`
+	// Digest that the state must have before it is changed; empty if unknown.
+	Digest string `json:"digest,omitempty"`
+	// From and To are the machine that was backed up and the one that is made.
+	From Machine `json:"from"`
+	To   Machine `json:"to"`
+	// TPMPolicy is Keep or Blank.
+	TPMPolicy string `json:"tpmPolicy"`
+}
+
+// Machine is what its firmware state depends on.
+type Machine struct {
+	VMName string `json:"vmName"`
+	// FirmwareUUID as the guest sees it; it names the TPM's directory.
+	FirmwareUUID  string `json:"firmwareUUID"`
+	PersistentTPM bool   `json:"persistentTPM"`
+	PersistentEFI bool   `json:"persistentEFI"`
+}
+
+// KeepState copies the firmware state from the witness's Secrets into a claim.
+type KeepState struct {
+	// Volume is the mounted claim.
+	Volume string `json:"volume"`
+	// Digest that the captured state must have.
+	Digest string `json:"digest"`
+}
+
+// Encode returns c for the environment of a Job.
+func (c Config) Encode() ([]byte, error) {
+	return json.Marshal(c)
+}
+
+// Decode reads what Encode wrote. A member that this version does not know is an
+// error: a mover that leaves out half of what it was told is worse than none.
+func Decode(b []byte) (Config, error) {
+	var c Config
+	d := json.NewDecoder(bytes.NewReader(b))
+	d.DisallowUnknownFields()
+	if err := d.Decode(&c); err != nil {
+		return Config{}, fmt.Errorf("decode config of the mover: %w", err)
+	}
+	return c, nil
+}
