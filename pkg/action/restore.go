@@ -6,6 +6,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
+// KindRevision is a kind that a restore makes and may delete.
+const KindRevision Kind = "ControllerRevision"
+
 // CreateVM makes a VirtualMachine that carries v1alpha1.LabelOwnerUID of the owner, and is not
 // controlled by it: it outlives the restore. One of that name without the label is an error.
 type CreateVM struct{ Object map[string]any }

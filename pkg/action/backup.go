@@ -1,0 +1,87 @@
+package action
+
+import (
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// CreateSnapshot makes a VolumeSnapshot of a claim, controlled by the owner.
+type CreateSnapshot struct {
+	Name  string
+	Claim string
+	Class string
+}
+
+// CreateGroupSnapshot makes a VolumeGroupSnapshot, controlled by the owner, over every claim
+// that carries v1alpha1.LabelGroupMember with this value.
+type CreateGroupSnapshot struct {
+	Name   string
+	Class  string
+	Member string
+}
+
+// LabelClaim puts v1alpha1.LabelGroupMember with this value on a claim, if it is still the one
+// with this UID.
+type LabelClaim struct {
+	Claim  string
+	UID    types.UID
+	Member string
+}
+
+// UnlabelClaim takes v1alpha1.LabelGroupMember off a claim, if it still has this value. A claim
+// that is gone, or another one by now, is no error.
+type UnlabelClaim struct {
+	Claim  string
+	UID    types.UID
+	Member string
+}
+
+// LockVM sets status.snapshotInProgress of a halted VirtualMachine, so that admission denies
+// its start. A VirtualMachine that carries another holder's value is an error.
+type LockVM struct {
+	VM     string
+	UID    types.UID
+	Holder string
+}
+
+// UnlockVM clears status.snapshotInProgress, if it still has the holder's value.
+type UnlockVM struct {
+	VM     string
+	UID    types.UID
+	Holder string
+}
+
+// Freeze asks the guest agent to freeze the guest's filesystems. KubeVirt thaws them by itself
+// after Timeout. Its outcome is an Answer.
+type Freeze struct {
+	Instance string
+	UID      types.UID
+	Timeout  time.Duration
+}
+
+// Unfreeze asks the guest agent to thaw. An instance that is gone counts as thawed. Its
+// outcome is an Answer.
+type Unfreeze struct {
+	Instance string
+	UID      types.UID
+}
+
+// Answer is what came of an action whose failure is a fact, not an error.
+type Answer struct {
+	// Action that was carried out: Freeze or Unfreeze.
+	Action Action
+	// At is when the answer came.
+	At time.Time
+	// Failure is the answer's text; empty if it worked.
+	Failure string
+}
+
+func (CreateSnapshot) action()      {}
+func (CreateGroupSnapshot) action() {}
+func (LabelClaim) action()          {}
+func (UnlabelClaim) action()        {}
+func (LockVM) action()              {}
+func (UnlockVM) action()            {}
+func (Freeze) action()              {}
+func (Unfreeze) action()            {}
