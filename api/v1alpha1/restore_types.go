@@ -264,22 +264,23 @@ type RestoreSwitch struct {
 	// doneAt is when the virtual machine was seen with all new claims and its holds removed.
 	// +optional
 	DoneAt *metav1.MicroTime `json:"doneAt,omitempty"`
-	// abandonedAt is when the switch was given up. It and committedAt exclude each other: whichever
-	// is written first decides whether the steps are undone or finished.
-	// +optional
-	AbandonedAt *metav1.MicroTime `json:"abandonedAt,omitempty"`
-	// abandonedReason why the switch was given up: the reason of Ready afterwards.
-	// +optional
-	AbandonedReason string `json:"abandonedReason,omitempty"`
-	// abandonedMessage says what spoilt the switch and what to do, for a person.
-	// +optional
-	AbandonedMessage string `json:"abandonedMessage,omitempty"`
 	// startedAt is when the virtual machine was seen with the run strategy that it was to have.
 	// +optional
 	StartedAt *metav1.MicroTime `json:"startedAt,omitempty"`
 	// rolledBackAt is when the steps before the point of no return were seen undone.
 	// +optional
 	RolledBackAt *metav1.MicroTime `json:"rolledBackAt,omitempty"`
+}
+
+// RestoreFailure is why a restore was given up. Before switch.committedAt it makes every step
+// undone; the two exclude each other, and whichever is written first decides.
+type RestoreFailure struct {
+	// at is when the restore was given up.
+	At metav1.MicroTime `json:"at"`
+	// reason of Ready.
+	Reason string `json:"reason"`
+	// message says what happened and what to do, for a person.
+	Message string `json:"message"`
 }
 
 // RestoreSummary says in words what kubectl prints.
@@ -324,6 +325,9 @@ type VMStateRestoreStatus struct {
 	// switch is the record of putting the new volumes in place.
 	// +optional
 	Switch *RestoreSwitch `json:"switch,omitempty"`
+	// failure is why the restore was given up.
+	// +optional
+	Failure *RestoreFailure `json:"failure,omitempty"`
 	// summary says in words what kubectl prints.
 	// +optional
 	Summary RestoreSummary `json:"summary,omitempty"`
