@@ -38,7 +38,7 @@ func TestPackUnpack(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				if diff := cmp.Diff(chunks, again); diff != "" {
+				if diff := cmp.Diff(chunks, again, sameBytes); diff != "" {
 					t.Errorf("a second pack differs: %s", diff)
 				}
 				for i, c := range chunks {
@@ -50,7 +50,7 @@ func TestPackUnpack(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				if diff := cmp.Diff(tree, got); diff != "" {
+				if diff := cmp.Diff(tree, got, sameBytes); diff != "" {
 					t.Errorf("Unpack() mismatch (-want +got):\n%s", diff)
 				}
 			}

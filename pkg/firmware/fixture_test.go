@@ -1,11 +1,13 @@
 package firmware
 
 import (
+	"bytes"
 	"encoding/binary"
 	"os"
 	"path/filepath"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	"github.com/klauspost/compress/zstd"
 )
 
@@ -115,3 +117,6 @@ func tpmField(tag uint16, data []byte) []byte {
 	b = binary.BigEndian.AppendUint32(b, uint32(len(data)))
 	return append(b, data...)
 }
+
+// sameBytes compares contents at once: byte by byte takes seconds for a variable store.
+var sameBytes = cmp.Comparer(bytes.Equal)

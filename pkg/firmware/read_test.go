@@ -64,7 +64,7 @@ func TestRead(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff(want, got.Tree); diff != "" {
+	if diff := cmp.Diff(want, got.Tree, sameBytes); diff != "" {
 		t.Errorf("Tree mismatch (-want +got):\n%s", diff)
 	}
 	skipped := []Skip{

@@ -101,7 +101,7 @@ func TestTransformKeepsContents(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff(state, back); diff != "" {
+	if diff := cmp.Diff(state, back, sameBytes); diff != "" {
 		t.Errorf("renamed there and back mismatch (-want +got):\n%s", diff)
 	}
 }
