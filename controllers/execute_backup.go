@@ -1,0 +1,254 @@
+package controllers
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	snapshotv1 "github.com/kubernetes-csi/external-snapshotter/client/v8/apis/volumesnapshot/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/klog/v2"
+	kubevirtv1 "kubevirt.io/api/core/v1"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/vmstate/vmstate/api/v1alpha1"
+	"github.com/vmstate/vmstate/pkg/action"
+)
+
+// guestTimeout bounds one request to freeze or thaw, so that a hanging agent cannot keep a
+// recorded freeze from being released.
+const guestTimeout = 15 * time.Second
+
+// doBackup carries out the actions of a backup; false if it is not one of them.
+func (e *executor) doBackup(ctx context.Context, owner client.Object, a action.Action) (bool, error) {
+	switch a := a.(type) {
+	case action.CreateSnapshot:
+		return true, e.createSnapshot(ctx, owner, a)
+	case action.CreateGroupSnapshot:
+		return true, e.createGroupSnapshot(ctx, owner, a)
+	case action.LabelClaim:
+		return true, e.labelClaim(ctx, owner, a)
+	case action.UnlabelClaim:
+		return true, e.unlabelClaim(ctx, owner, a)
+	case action.LockVM:
+		return true, e.lockVM(ctx, owner, a)
+	case action.UnlockVM:
+		return true, e.unlockVM(ctx, owner, a)
+	default:
+		return false, nil
+	}
+}
+
+func (e *executor) createSnapshot(ctx context.Context, owner client.Object, a action.CreateSnapshot) error {
+	o, err := e.ownerOf(owner)
+	if err != nil {
+		return err
+	}
+	obj := &snapshotv1.VolumeSnapshot{
+		ObjectMeta: o.Meta(a.Name, ""),
+		Spec: snapshotv1.VolumeSnapshotSpec{
+			Source:                  snapshotv1.VolumeSnapshotSource{PersistentVolumeClaimName: &a.Claim},
+			VolumeSnapshotClassName: &a.Class,
+		},
+	}
+	ctrl.LoggerFrom(ctx).Info("Creating VolumeSnapshot", "VolumeSnapshot", klog.KObj(obj), "claim", a.Claim)
+	if err := e.create(ctx, owner, obj); err != nil {
+		return fmt.Errorf("create VolumeSnapshot of claim %q: %w", a.Claim, err)
+	}
+	return nil
+}
+
+// createGroupSnapshot selects by matchLabels: the snapshot controller ignores expressions
+// (external-snapshotter 8.7, pkg/common-controller/groupsnapshot_controller_helper.go).
+func (e *executor) createGroupSnapshot(ctx context.Context, owner client.Object, a action.CreateGroupSnapshot) error {
+	o, err := e.ownerOf(owner)
+	if err != nil {
+		return err
+	}
+	kind, err := groupKind(e.client.RESTMapper(), "VolumeGroupSnapshot")
+	if err != nil {
+		return fmt.Errorf("find the group snapshot API: %w", err)
+	}
+	obj := &unstructured.Unstructured{}
+	obj.SetGroupVersionKind(kind)
+	meta := o.Meta(a.Name, "")
+	obj.SetName(meta.Name)
+	obj.SetNamespace(meta.Namespace)
+	obj.SetLabels(meta.Labels)
+	obj.SetOwnerReferences(meta.OwnerReferences)
+	obj.Object["spec"] = map[string]any{
+		"volumeGroupSnapshotClassName": a.Class,
+		"source": map[string]any{
+			"selector": map[string]any{"matchLabels": map[string]any{v1alpha1.LabelGroupMember: a.Member}},
+		},
+	}
+	ctrl.LoggerFrom(ctx).Info("Creating VolumeGroupSnapshot", "VolumeGroupSnapshot", klog.KObj(obj))
+	if err := e.create(ctx, owner, obj); err != nil {
+		return fmt.Errorf("create VolumeGroupSnapshot: %w", err)
+	}
+	return nil
+}
+
+func (e *executor) labelClaim(ctx context.Context, owner client.Object, a action.LabelClaim) error {
+	claim, err := e.claim(ctx, owner.GetNamespace(), a.Claim)
+	if err != nil {
+		return fmt.Errorf("get claim %q: %w", a.Claim, err)
+	}
+	if claim.UID != a.UID {
+		return fmt.Errorf("claim %q is another one by now", a.Claim)
+	}
+	if claim.Labels[v1alpha1.LabelGroupMember] == a.Member {
+		return nil
+	}
+	before := claim.DeepCopy()
+	claim.Labels = merged(claim.Labels, map[string]string{v1alpha1.LabelGroupMember: a.Member})
+	return e.patchLocked(ctx, before, claim)
+}
+
+func (e *executor) unlabelClaim(ctx context.Context, owner client.Object, a action.UnlabelClaim) error {
+	claim, err := e.claim(ctx, owner.GetNamespace(), a.Claim)
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("get claim %q: %w", a.Claim, err)
+	}
+	if claim.UID != a.UID || claim.Labels[v1alpha1.LabelGroupMember] != a.Member {
+		return nil
+	}
+	before := claim.DeepCopy()
+	delete(claim.Labels, v1alpha1.LabelGroupMember)
+	return client.IgnoreNotFound(e.patchLocked(ctx, before, claim))
+}
+
+func (e *executor) claim(ctx context.Context, namespace, name string) (*corev1.PersistentVolumeClaim, error) {
+	claim := &corev1.PersistentVolumeClaim{}
+	err := e.live.Get(ctx, types.NamespacedName{Namespace: namespace, Name: name}, claim)
+	return claim, err
+}
+
+// patchLocked writes the difference if the object is still as it was read.
+func (e *executor) patchLocked(ctx context.Context, before, after client.Object) error {
+	patch := client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
+	if err := e.client.Patch(ctx, after, patch); err != nil {
+		return fmt.Errorf("patch %T %q: %w", after, after.GetName(), err)
+	}
+	return nil
+}
+
+func (e *executor) lockVM(ctx context.Context, owner client.Object, a action.LockVM) error {
+	vm, err := e.vm(ctx, owner.GetNamespace(), a.VM, a.UID)
+	if err != nil {
+		return err
+	}
+	holder := vm.Status.SnapshotInProgress
+	if holder != nil && *holder == a.Holder {
+		return nil
+	}
+	if holder != nil {
+		return fmt.Errorf("VM %q has another snapshot in progress: %q", a.VM, *holder)
+	}
+	ctrl.LoggerFrom(ctx).Info("Locking VM for the cut", "VirtualMachine", klog.KObj(vm))
+	return e.patchLock(ctx, vm, jsonOp{Op: "add", Path: "/status/snapshotInProgress", Value: a.Holder})
+}
+
+func (e *executor) unlockVM(ctx context.Context, owner client.Object, a action.UnlockVM) error {
+	vm, err := e.vm(ctx, owner.GetNamespace(), a.VM, a.UID)
+	if errors.Is(err, errAnotherVM) || apierrors.IsNotFound(err) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if holder := vm.Status.SnapshotInProgress; holder == nil || *holder != a.Holder {
+		return nil
+	}
+	ctrl.LoggerFrom(ctx).Info("Unlocking VM", "VirtualMachine", klog.KObj(vm))
+	return e.patchLock(ctx, vm, jsonOp{Op: "remove", Path: "/status/snapshotInProgress"})
+}
+
+var errAnotherVM = errors.New("another VM of that name")
+
+func (e *executor) vm(ctx context.Context, namespace, name string, uid types.UID) (*kubevirtv1.VirtualMachine, error) {
+	vm := &kubevirtv1.VirtualMachine{}
+	if err := e.live.Get(ctx, types.NamespacedName{Namespace: namespace, Name: name}, vm); err != nil {
+		return nil, fmt.Errorf("get VM %q: %w", name, err)
+	}
+	if vm.UID != uid {
+		return nil, fmt.Errorf("%w: %q", errAnotherVM, name)
+	}
+	return vm, nil
+}
+
+// jsonOp is one operation of a JSON patch (RFC 6902).
+type jsonOp struct {
+	Op    string `json:"op"`
+	Path  string `json:"path"`
+	Value any    `json:"value,omitempty"`
+}
+
+// patchLock changes one field of a VM's status that is still as it was read. A JSON patch of
+// that field alone leaves fields of a newer KubeVirt, unknown to our types, as they are.
+func (e *executor) patchLock(ctx context.Context, vm *kubevirtv1.VirtualMachine, op jsonOp) error {
+	ops := []jsonOp{{Op: "test", Path: "/metadata/resourceVersion", Value: vm.ResourceVersion}, op}
+	raw, err := json.Marshal(ops)
+	if err != nil {
+		return err
+	}
+	if err := e.client.Status().Patch(ctx, vm, client.RawPatch(types.JSONPatchType, raw)); err != nil {
+		return fmt.Errorf("patch status of VM %q: %w", vm.Name, err)
+	}
+	return nil
+}
+
+func (e *executor) freeze(ctx context.Context, owner client.Object, a action.Freeze) *action.Answer {
+	ctx, cancel := context.WithTimeout(ctx, guestTimeout)
+	defer cancel()
+	err := e.sameInstance(ctx, owner.GetNamespace(), a.Instance, a.UID)
+	if err == nil {
+		ctrl.LoggerFrom(ctx).Info("Freezing guest", "VirtualMachineInstance", klog.KRef(owner.GetNamespace(), a.Instance))
+		err = e.guests.Freeze(ctx, owner.GetNamespace(), a.Instance, a.Timeout)
+	}
+	return &action.Answer{Action: a, At: e.now(), Failure: text(err)}
+}
+
+func (e *executor) unfreeze(ctx context.Context, owner client.Object, a action.Unfreeze) *action.Answer {
+	ctx, cancel := context.WithTimeout(ctx, guestTimeout)
+	defer cancel()
+	err := e.sameInstance(ctx, owner.GetNamespace(), a.Instance, a.UID)
+	if apierrors.IsNotFound(err) || errors.Is(err, errAnotherInstance) {
+		return &action.Answer{Action: a, At: e.now()} // what was frozen is gone
+	}
+	if err == nil {
+		ctrl.LoggerFrom(ctx).Info("Thawing guest", "VirtualMachineInstance", klog.KRef(owner.GetNamespace(), a.Instance))
+		err = client.IgnoreNotFound(e.guests.Unfreeze(ctx, owner.GetNamespace(), a.Instance))
+	}
+	return &action.Answer{Action: a, At: e.now(), Failure: text(err)}
+}
+
+var errAnotherInstance = errors.New("another instance of that name")
+
+// sameInstance says that the instance of that name is the one with this UID, and is not ended.
+func (e *executor) sameInstance(ctx context.Context, namespace, name string, uid types.UID) error {
+	vmi := &kubevirtv1.VirtualMachineInstance{}
+	if err := e.live.Get(ctx, types.NamespacedName{Namespace: namespace, Name: name}, vmi); err != nil {
+		return err
+	}
+	if vmi.UID != uid || vmi.IsFinal() {
+		return fmt.Errorf("%w: %q", errAnotherInstance, name)
+	}
+	return nil
+}
+
+func text(err error) string {
+	if err == nil {
+		return ""
+	}
+	return err.Error()
+}

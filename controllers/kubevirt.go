@@ -1,0 +1,73 @@
+package controllers
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+	kubevirtv1 "kubevirt.io/api/core/v1"
+)
+
+// Guests asks KubeVirt for what it offers as a subresource only. All methods may be called
+// concurrently; each returns the API server's own error, so that apierrors can tell it.
+type Guests interface {
+	// Freeze asks the guest agent to freeze the filesystems of an instance. KubeVirt thaws them
+	// by itself after timeout. Freezing a frozen guest succeeds and does not move its timeout.
+	Freeze(ctx context.Context, namespace, instance string, timeout time.Duration) error
+	// Unfreeze asks the guest agent to thaw. Thawing a thawed guest succeeds.
+	Unfreeze(ctx context.Context, namespace, instance string) error
+	// Expand is a VirtualMachine with its instancetype and preference applied.
+	Expand(ctx context.Context, namespace, vm string) (*kubevirtv1.VirtualMachine, error)
+}
+
+// subresources is Guests on a cluster.
+type subresources struct{ rest rest.Interface }
+
+// NewGuests talks to the group subresources.kubevirt.io of a cluster.
+func NewGuests(config *rest.Config, client *http.Client) (Guests, error) {
+	own := rest.CopyConfig(config)
+	own.APIPath = "/apis"
+	own.GroupVersion = &schema.GroupVersion{Group: "subresources.kubevirt.io", Version: "v1"}
+	own.NegotiatedSerializer = clientgoscheme.Codecs.WithoutConversion()
+	c, err := rest.RESTClientForConfigAndClient(own, client)
+	if err != nil {
+		return nil, fmt.Errorf("client for subresources.kubevirt.io: %w", err)
+	}
+	return subresources{rest: c}, nil
+}
+
+func (s subresources) Freeze(ctx context.Context, namespace, instance string, timeout time.Duration) error {
+	body, err := json.Marshal(kubevirtv1.FreezeUnfreezeTimeout{UnfreezeTimeout: &metav1.Duration{Duration: timeout}})
+	if err != nil {
+		return err
+	}
+	return s.put(ctx, namespace, instance, "freeze", body)
+}
+
+func (s subresources) Unfreeze(ctx context.Context, namespace, instance string) error {
+	return s.put(ctx, namespace, instance, "unfreeze", nil)
+}
+
+func (s subresources) put(ctx context.Context, namespace, instance, subresource string, body []byte) error {
+	return s.rest.Put().Namespace(namespace).Resource("virtualmachineinstances").Name(instance).
+		SubResource(subresource).Body(body).SetHeader("Content-Type", "application/json").Do(ctx).Error()
+}
+
+func (s subresources) Expand(ctx context.Context, namespace, vm string) (*kubevirtv1.VirtualMachine, error) {
+	raw, err := s.rest.Get().Namespace(namespace).Resource("virtualmachines").Name(vm).
+		SubResource("expand-spec").Do(ctx).Raw()
+	if err != nil {
+		return nil, err
+	}
+	out := &kubevirtv1.VirtualMachine{}
+	if err := json.Unmarshal(raw, out); err != nil {
+		return nil, fmt.Errorf("decode expanded VM %q: %w", vm, err)
+	}
+	return out, nil
+}
