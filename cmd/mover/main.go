@@ -1,0 +1,142 @@
+// Command mover is what vmstate's Jobs run where data moves: mover setup, export,
+// resolve, import and keepstate. It is told its task as JSON in the environment
+// (package pkg/mover/config), finds credentials, keys, identities and volumes mounted
+// (package pkg/job), and writes what it did into the VMStateReport of its Job.
+//
+// It ends with 0 if the task is done, with 2 if another attempt cannot help (the
+// report says why, as its outcome), with 1 otherwise: the Job may try again.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"runtime/debug"
+	"syscall"
+
+	"k8s.io/client-go/rest"
+	"k8s.io/klog/v2"
+
+	"github.com/vmstate/vmstate/api/v1alpha1"
+	"github.com/vmstate/vmstate/pkg/document"
+	"github.com/vmstate/vmstate/pkg/job"
+	"github.com/vmstate/vmstate/pkg/mover"
+	"github.com/vmstate/vmstate/pkg/mover/config"
+)
+
+const (
+	exitDone  = 0
+	exitRetry = 1
+	exitFinal = 2
+)
+
+// memoryLimit keeps the collector well inside the container's limit (package job).
+const memoryLimit = 256 << 20
+
+func main() {
+	debug.SetMemoryLimit(memoryLimit)
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
+	defer stop()
+	p, err := newProgram(os.Args[1:], os.Getenv)
+	if err != nil {
+		klog.ErrorS(err, "Cannot start")
+		os.Exit(exitRetry)
+	}
+	os.Exit(p.run(ctx))
+}
+
+// program is one run of one task.
+type program struct {
+	task    string
+	do      func(context.Context, *program) (v1alpha1.VMStateReportStatus, error)
+	config  config.Config
+	env     mover.Env
+	report  *reporter
+	objects *objects
+}
+
+var tasks = map[string]func(context.Context, *program) (v1alpha1.VMStateReportStatus, error){
+	"setup":     setup,
+	"export":    export,
+	"resolve":   resolve,
+	"import":    importVolumes,
+	"keepstate": keepState,
+}
+
+func newProgram(args []string, getenv func(string) string) (*program, error) {
+	if len(args) != 1 || tasks[args[0]] == nil {
+		return nil, errors.New("usage: mover setup|export|resolve|import|keepstate")
+	}
+	cluster, err := rest.InClusterConfig()
+	if err != nil {
+		return nil, fmt.Errorf("find the API server: %w", err)
+	}
+	return wire(args[0], cluster, getenv, mountPaths())
+}
+
+// wire puts the parts together, for the pod as for its tests.
+func wire(task string, cluster *rest.Config, getenv func(string) string, paths mover.Paths) (*program, error) {
+	c, err := config.Decode([]byte(getenv(job.EnvConfig)))
+	if err != nil {
+		return nil, err
+	}
+	objects, err := newObjects(cluster, getenv(job.EnvNamespace))
+	if err != nil {
+		return nil, err
+	}
+	p := &program{
+		task: task, do: tasks[task], config: c, objects: objects,
+		env: mover.Env{Paths: paths, DocumentsVolume: document.VolumeName},
+	}
+	p.report = newReporter(objects, getenv(job.EnvReport), getenv(job.EnvPodUID))
+	p.env.Progress = p.report.progress
+	return p, nil
+}
+
+func mountPaths() mover.Paths {
+	return mover.Paths{
+		Credentials: job.PathCredentials, CA: job.PathCA, RepositoryKeys: job.PathRepositoryKeys,
+		Identities: job.PathIdentities, State: job.PathState, Spec: job.PathSpec,
+		Volumes: job.PathVolumes, Devices: job.PathDevices,
+	}
+}
+
+// run does the task, unless an earlier pod of the Job has ended it, and reports.
+func (p *program) run(ctx context.Context) int {
+	ended, err := p.report.begin(ctx)
+	if err != nil {
+		klog.ErrorS(err, "Cannot write the report")
+		return exitRetry
+	}
+	if ended != "" {
+		return exitOf(ended)
+	}
+	klog.InfoS("Starting task", "task", p.task)
+	stopProgress := p.report.writeProgress(ctx)
+	status, err := p.do(ctx, p)
+	stopProgress()
+	conclude(&status, p.task, err)
+	if ctx.Err() != nil && err != nil {
+		klog.InfoS("Told to stop before the task was done", "task", p.task, "error", err.Error())
+		return exitRetry // not a finding about the task
+	}
+	if err := p.report.finish(ctx, status); err != nil {
+		klog.ErrorS(err, "Cannot write the result")
+		return exitRetry
+	}
+	klog.InfoS("Ending task", "task", p.task, "outcome", status.Outcome, "reason", status.Reason, "message", status.Message)
+	return exitOf(status.Outcome)
+}
+
+func exitOf(outcome v1alpha1.ReportOutcome) int {
+	switch outcome {
+	case v1alpha1.OutcomeSucceeded:
+		return exitDone
+	case v1alpha1.OutcomeFailed:
+		return exitFinal
+	default:
+		return exitRetry
+	}
+}

@@ -1,0 +1,135 @@
+// Package mover carries a backup between volumes and a store: the work of the Jobs.
+//
+//	Setup      probe the store, make or open the repository
+//	Export     disks + captured state + documents ──► one commit
+//	Resolve    a commit and an identity ──► what is in it, proven complete
+//	Import     a commit and an identity ──► fresh volumes, read back
+//	KeepState  captured state ──► a claim, for a backup without a store
+//
+// It knows files, devices and a repository, and no Kubernetes: cmd/mover tells it
+// where things are mounted and reports what it returns. Every task may be run again
+// after any crash: it finds its own commit, its own keys, its own half-written files.
+package mover
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"filippo.io/age"
+
+	"github.com/vmstate/vmstate/pkg/objectstore"
+	"github.com/vmstate/vmstate/pkg/repository"
+	"github.com/vmstate/vmstate/pkg/repository/keys"
+)
+
+// The errors of this package, besides those of objectstore, repository, firmware and
+// probe, which come through. Ask with errors.Is.
+var (
+	// ErrMount: a file that the Job should have mounted is absent or empty.
+	ErrMount = errors.New("mounted file is missing")
+	// ErrVolume: a volume to be exported or filled is not what the task says.
+	ErrVolume = errors.New("unexpected volume")
+	// ErrStateDiffers: the firmware state is not the one that was captured.
+	ErrStateDiffers = errors.New("firmware state is not the captured one")
+	// ErrIncomplete: the backup lacks a volume that the task needs, or the task
+	// leaves out one that the backup has.
+	ErrIncomplete = errors.New("backup and task disagree about the volumes")
+	// ErrTask: the task itself makes no sense.
+	ErrTask = errors.New("malformed task")
+	// ErrStartAgain: the task must be started again to see what it has just made.
+	ErrStartAgain = errors.New("start again")
+)
+
+// Paths are where the Job finds its mounts.
+type Paths struct {
+	Credentials, CA, RepositoryKeys, Identities, State, Spec, Volumes, Devices string
+}
+
+// Env is what all tasks work with.
+type Env struct {
+	Paths Paths
+	// Store that the task is about; nil where it needs none.
+	Store objectstore.Store
+	// DocumentsVolume is the name of the tree volume that the documents travel in.
+	DocumentsVolume string
+	// Progress is called often and must not block; nil is allowed.
+	Progress func(Progress)
+}
+
+// Progress counts bytes. Done is of Total; Read and Sent are what was moved.
+type Progress struct {
+	Total, Done, Read, Sent int64
+}
+
+func (e Env) progress(p Progress) {
+	if e.Progress != nil {
+		e.Progress(p)
+	}
+}
+
+// readDir reads the files of a mounted Secret or ConfigMap. Names with a leading dot
+// are the kubelet's own. ErrMount if there is none.
+func readDir(dir string) (map[string][]byte, error) {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrMount, err)
+	}
+	files := map[string][]byte{}
+	for _, e := range entries {
+		if strings.HasPrefix(e.Name(), ".") {
+			continue
+		}
+		body, err := os.ReadFile(filepath.Join(dir, e.Name()))
+		if err != nil {
+			return nil, fmt.Errorf("%w: %w", ErrMount, err)
+		}
+		files[e.Name()] = body
+	}
+	if len(files) == 0 {
+		return nil, fmt.Errorf("%w: %q is empty", ErrMount, dir)
+	}
+	return files, nil
+}
+
+// repositoryKeys reads the mounted key set. ErrMount if it is not mounted.
+func (e Env) repositoryKeys() (*repository.Keys, error) {
+	files, err := readDir(e.Paths.RepositoryKeys)
+	if err != nil {
+		return nil, fmt.Errorf("repository keys: %w", err)
+	}
+	k, err := keys.FromSecret(files)
+	if err != nil {
+		return nil, fmt.Errorf("repository keys: %w", err)
+	}
+	return k, nil
+}
+
+// identities reads every identity of the mounted Secret, whatever its members are called.
+func (e Env) identities() ([]age.Identity, error) {
+	files, err := readDir(e.Paths.Identities)
+	if err != nil {
+		return nil, fmt.Errorf("identities: %w", err)
+	}
+	var all []age.Identity
+	for name, body := range files {
+		found, err := keys.ParseIdentities(body)
+		if err != nil {
+			return nil, fmt.Errorf("identities: member %q: %w", name, err)
+		}
+		all = append(all, found...)
+	}
+	return all, nil
+}
+
+// open opens the repository for reading.
+func (e Env) open(ctx context.Context, rootKey []byte) (*repository.Repository, error) {
+	ids, err := e.identities()
+	if err != nil {
+		return nil, err
+	}
+	return repository.OpenWithIdentities(ctx, e.Store, ids, rootKey)
+}
