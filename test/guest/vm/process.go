@@ -64,16 +64,14 @@ func (p *process) kill() {
 	<-p.exited
 }
 
-// waitSocket returns when the process has made its socket.
-func (p *process) waitSocket(ctx context.Context, path string) error {
-	for {
-		if _, err := os.Stat(path); err == nil {
-			return nil
-		}
+// waitListening returns when the process serves its socket.
+func (p *process) waitListening(ctx context.Context, path string) error {
+	for !tool.Listening(path) {
 		if err := p.pause(ctx); err != nil {
 			return err
 		}
 	}
+	return nil
 }
 
 // dial connects to a socket that the process is about to serve.

@@ -93,7 +93,7 @@ func (v *VM) start(ctx context.Context, c Config) (err error) {
 	if v.swtpm, err = startProcess(ctx, v.run, "swtpm", swtpmArgs(v.run, c)); err != nil {
 		return err
 	}
-	if err := v.swtpm.waitSocket(ctx, v.path("swtpm.sock")); err != nil {
+	if err := v.swtpm.waitListening(ctx, v.path("swtpm.sock")); err != nil {
 		return err
 	}
 	start := time.Now()
