@@ -288,5 +288,3 @@ type VMStateBackupList struct {
 	metav1.ListMeta `json:"metadata,omitempty"`
 	Items           []VMStateBackup `json:"items"`
 }
-
-func init() { SchemeBuilder.Register(&VMStateBackup{}, &VMStateBackupList{}) }

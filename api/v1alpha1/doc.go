@@ -13,17 +13,22 @@
 package v1alpha1
 
 import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"sigs.k8s.io/controller-runtime/pkg/scheme"
 )
 
-var (
-	// GroupVersion is the group and version of every kind in this package.
-	GroupVersion = schema.GroupVersion{Group: "vmstate.io", Version: "v1alpha1"}
+// GroupVersion is the group and version of every kind in this package.
+var GroupVersion = schema.GroupVersion{Group: "vmstate.io", Version: "v1alpha1"}
 
-	// SchemeBuilder collects the kinds of this package.
-	SchemeBuilder = &scheme.Builder{GroupVersion: GroupVersion}
-
-	// AddToScheme adds the kinds of this package to a scheme.
-	AddToScheme = SchemeBuilder.AddToScheme
-)
+// AddToScheme adds the kinds of this package to a scheme.
+func AddToScheme(s *runtime.Scheme) error {
+	s.AddKnownTypes(GroupVersion,
+		&VMStateStore{}, &VMStateStoreList{},
+		&VMStateBackup{}, &VMStateBackupList{},
+		&VMStateRestore{}, &VMStateRestoreList{},
+		&VMStateReport{}, &VMStateReportList{},
+	)
+	metav1.AddToGroupVersion(s, GroupVersion)
+	return nil
+}

@@ -230,5 +230,3 @@ type VMStateReportList struct {
 	metav1.ListMeta `json:"metadata,omitempty"`
 	Items           []VMStateReport `json:"items"`
 }
-
-func init() { SchemeBuilder.Register(&VMStateReport{}, &VMStateReportList{}) }

@@ -369,5 +369,3 @@ type VMStateRestoreList struct {
 	metav1.ListMeta `json:"metadata,omitempty"`
 	Items           []VMStateRestore `json:"items"`
 }
-
-func init() { SchemeBuilder.Register(&VMStateRestore{}, &VMStateRestoreList{}) }

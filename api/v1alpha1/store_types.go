@@ -39,7 +39,7 @@ type S3Store struct {
 }
 
 // VMStateStoreSpec says where exports go, and who may read them.
-// +kubebuilder:validation:XValidation:rule="self.s3.bucket == oldSelf.s3.bucket && (has(self.s3.prefix) ? self.s3.prefix : '') == (has(oldSelf.s3.prefix) ? oldSelf.s3.prefix : '')",message="bucket and prefix of a store cannot be changed: the backups of this store are there; create another VMStateStore"
+// +kubebuilder:validation:XValidation:rule="self.s3.bucket == oldSelf.s3.bucket && has(self.s3.prefix) == has(oldSelf.s3.prefix) && (!has(self.s3.prefix) || self.s3.prefix == oldSelf.s3.prefix)",message="bucket and prefix of a store cannot be changed: the backups of this store are there; create another VMStateStore"
 // +kubebuilder:validation:XValidation:rule="self.recipients.all(r, !r.upperAscii().startsWith('AGE-SECRET-KEY-') && !r.upperAscii().startsWith('AGE-PLUGIN-'))",message="recipients holds an identity (AGE-SECRET-KEY-…), which must never be in the cluster: give the recipient (age1…) that belongs to it, and consider the identity leaked"
 // +kubebuilder:validation:XValidation:rule="self.recipients.all(r, r.startsWith('age1'))",message="each entry of recipients is an age recipient: age1pq1… (kubectl vmstate keygen makes one) or age1…"
 // +kubebuilder:validation:XValidation:rule="self.recipients.all(r, r.startsWith('age1pq1')) || self.recipients.all(r, !r.startsWith('age1pq1'))",message="recipients mixes post-quantum (age1pq1…) and classic (age1…) recipients; age cannot encrypt one file to both kinds, so use one kind"
@@ -144,5 +144,3 @@ type VMStateStoreList struct {
 	metav1.ListMeta `json:"metadata,omitempty"`
 	Items           []VMStateStore `json:"items"`
 }
-
-func init() { SchemeBuilder.Register(&VMStateStore{}, &VMStateStoreList{}) }
