@@ -107,6 +107,10 @@ type FreezeRecord struct {
 	RequestedAt metav1.MicroTime `json:"requestedAt"`
 	// deadline by which the guest is released, whatever happened.
 	Deadline metav1.MicroTime `json:"deadline"`
+	// requester is the manager process that wrote the record. Another process cannot know whether
+	// the request was sent, and releases instead of asking.
+	// +optional
+	Requester string `json:"requester,omitempty"`
 	// frozenAt is when the freeze was confirmed.
 	// +optional
 	FrozenAt *metav1.MicroTime `json:"frozenAt,omitempty"`
@@ -136,6 +140,8 @@ const (
 type MomentAttempt struct {
 	// number of the attempt, from 1.
 	Number int32 `json:"number"`
+	// startedAt is when the attempt was recorded; its waits count from here.
+	StartedAt metav1.MicroTime `json:"startedAt"`
 	// firstReading is the digest of the firmware state before the cut. Recorded before the
 	// first snapshot is created; a reading that is not recorded never happened.
 	// +optional
@@ -203,6 +209,14 @@ type ExportStatus struct {
 	Commit *CommitRef `json:"commit,omitempty"`
 }
 
+// Failure is why a backup failed. It is recorded before what was made is removed.
+type Failure struct {
+	// reason: one of the reasons in package v1alpha1.
+	Reason string `json:"reason"`
+	// message for a person: what happened, to which volume, what to do.
+	Message string `json:"message"`
+}
+
 // BackupSummary says in words what kubectl prints.
 type BackupSummary struct {
 	// moment is how disks and state were bound, as in "Group+Witness".
@@ -248,6 +262,9 @@ type VMStateBackupStatus struct {
 	// export to the store.
 	// +optional
 	Export *ExportStatus `json:"export,omitempty"`
+	// failure is why the backup failed. Written once.
+	// +optional
+	Failure *Failure `json:"failure,omitempty"`
 	// summary says in words what kubectl prints.
 	// +optional
 	Summary BackupSummary `json:"summary,omitempty"`

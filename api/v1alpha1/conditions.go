@@ -33,6 +33,8 @@ const (
 	ReasonCleaningUp = "CleaningUp"
 	// ReasonMigrating: a migration of the virtual machine is under way; the backup goes on after it.
 	ReasonMigrating = "Migrating"
+	// ReasonWaitingForTurn: another backup of the virtual machine is taking its moment.
+	ReasonWaitingForTurn = "WaitingForTurn"
 	// ReasonWaitingForStore: the store is not writable (yet).
 	ReasonWaitingForStore = "WaitingForStore"
 	// ReasonJobPending: a Job does not start; the message says what keeps it.
@@ -90,6 +92,8 @@ const (
 	ReasonExportFailed = "ExportFailed"
 	// ReasonStoreNotFound: there is no such VMStateStore.
 	ReasonStoreNotFound = "StoreNotFound"
+	// ReasonStoreNotWritable: the store did not become writable in time.
+	ReasonStoreNotWritable = "StoreNotWritable"
 )
 
 // Reasons of a store.
