@@ -18,9 +18,10 @@ type Builder struct {
 	out    io.Writer // progress
 }
 
-// New returns a builder. source is the folder test/cluster of a checkout, cache the folder to keep results in.
-func New(source, cache string, out io.Writer) *Builder {
-	return &Builder{source: source, cache: cache, out: out}
+// New returns a builder that keeps results in the folder cache. It builds from the checkout that the working folder is in;
+// without one it can still tell where the newest results are.
+func New(cache string, out io.Writer) *Builder {
+	return &Builder{cache: cache, out: out}
 }
 
 // CacheDir is the folder that everything is kept in: vmstate in the user's cache folder.
@@ -32,8 +33,8 @@ func CacheDir() (string, error) {
 	return filepath.Join(dir, "vmstate"), nil
 }
 
-// SourceDir finds the folder test/cluster: the working folder, or one above it that holds it.
-func SourceDir() (string, error) {
+// sourceDir finds the folder test/cluster: the working folder, or one above it that holds it.
+func sourceDir() (string, error) {
 	dir, err := os.Getwd()
 	if err != nil {
 		return "", err
@@ -67,6 +68,13 @@ func (b *Builder) Path(part, name string) (string, error) {
 
 // Ensure builds those of the parts that are not in the cache, and links all of them into the assets folder.
 func (b *Builder) Ensure(parts []Part) error {
+	if b.source == "" {
+		source, err := sourceDir()
+		if err != nil {
+			return err
+		}
+		b.source = source
+	}
 	for i, p := range parts {
 		if err := b.ensure(p, fmt.Sprintf("[%d/%d]", i+1, len(parts))); err != nil {
 			return fmt.Errorf("build %s: %w", p.Name, err)

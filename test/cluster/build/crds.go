@@ -10,7 +10,8 @@ import (
 
 const (
 	snapshotClient = "github.com/kubernetes-csi/external-snapshotter/client/v8"
-	crdFolder      = "crds"
+	// CRDFolder is the folder, inside the assets, of custom resource definitions.
+	CRDFolder = "crds"
 )
 
 // writeCRDs puts KubeVirt's custom resource definitions into assets/crds/kubevirt.
@@ -44,8 +45,8 @@ func (b *Builder) linkSnapshotCRDs() error {
 
 // fillCRDs fills one folder of definitions unless it was filled from the same origin before.
 func (b *Builder) fillCRDs(name, origin string, fill func(dir string) error) error {
-	dir := filepath.Join(b.Assets(), crdFolder, name)
-	marker := filepath.Join(b.Assets(), crdFolder, "."+name)
+	dir := filepath.Join(b.Assets(), CRDFolder, name)
+	marker := filepath.Join(b.Assets(), CRDFolder, "."+name)
 	if have, err := os.ReadFile(marker); err == nil && string(have) == origin {
 		return nil
 	}

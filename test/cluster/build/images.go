@@ -14,11 +14,8 @@ const (
 	KubeVirtRegistry = "localhost/kubevirt"
 )
 
-// Archives of the images, as files of the part Images.
-const (
-	BoxArchive      = "box.tar"
-	KubeVirtArchive = "kubevirt.tar"
-)
+// KubeVirtArchive is the file of the part Images.
+const KubeVirtArchive = "kubevirt.tar"
 
 // kubeVirtUsers are KubeVirt's images and the users that its manifests expect them to run as.
 var kubeVirtUsers = []struct{ name, user string }{

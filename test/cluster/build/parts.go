@@ -120,7 +120,7 @@ func kubeVirtParts() []Part {
 	return []Part{
 		part,
 		{Name: Rootfs, Module: "tools/kubevirt", Sources: []string{"build/rootfs.go"}, Recipe: makeRootfs},
-		{Name: Images, Module: ".", Sources: []string{"build/images.go", "ociimage"}, Needs: []string{Driver, KubeVirt, Rootfs}, Recipe: makeImages},
+		{Name: Images, Module: ".", Sources: []string{"build/images.go", "ociimage"}, Needs: []string{KubeVirt, Rootfs}, Recipe: makeImages},
 	}
 }
 

@@ -148,6 +148,8 @@ func setUpNetwork(Dir) error {
 		"link add " + podBridge + " type bridge",
 		"addr add " + podGateway + " dev " + podBridge,
 		"link set " + podBridge + " up",
+		// The kernel wants a route before kube-proxy's rules give a service another address.
+		"route add " + ServiceCIDR + " via " + HostIP,
 		"route add unreachable default",
 	} {
 		if err := command("ip", strings.Fields(line)...); err != nil {

@@ -20,12 +20,13 @@ import (
 const (
 	launchWord = "node-launch"
 	initWord   = "node-init"
+	enterWord  = "node-enter"
 )
 
 // Hook must be called first by the main function of a program that calls Start. In the processes that Start makes of
 // the same program it does their work and says so.
 func Hook(args []string) (handled bool, err error) {
-	if len(args) != 2 {
+	if len(args) < 2 {
 		return false, nil
 	}
 	switch args[0] {
@@ -33,6 +34,8 @@ func Hook(args []string) (handled bool, err error) {
 		return true, launch(Dir(args[1]))
 	case initWord:
 		return true, RunInit(Dir(args[1]))
+	case enterWord:
+		return true, enter(Dir(args[1]), args[2:])
 	default:
 		return false, nil
 	}
@@ -197,20 +200,28 @@ func ask(d Dir, q request) (response, error) {
 	return answer, nil
 }
 
-// Command is a command that runs inside the node, in the present working folder. The calling process joins the
-// node's control groups, and so does everything it starts from then on.
-func Command(d Dir, args ...string) (*exec.Cmd, error) {
+// Command is a command that runs inside the node, in the present working folder. program must call Hook.
+func Command(d Dir, program string, args ...string) *exec.Cmd {
+	return exec.Command(program, append([]string{enterWord, string(d)}, args...)...)
+}
+
+// enter turns the calling process into a command inside the node.
+func enter(d Dir, args []string) error {
 	pid := d.PID()
 	if pid == 0 {
-		return nil, errors.New("the node does not run")
+		return errors.New("the node does not run")
 	}
 	if err := joinCgroups(); err != nil {
-		return nil, err
+		return err
 	}
 	dir, err := os.Getwd()
 	if err != nil {
-		return nil, err
+		return err
 	}
-	enter := []string{"-t", strconv.Itoa(pid), "-m", "-p", "-n", "-i", "-u", "-C", "--wd=" + dir, "--"}
-	return exec.Command("nsenter", append(enter, args...)...), nil
+	path, err := exec.LookPath("nsenter")
+	if err != nil {
+		return err
+	}
+	words := []string{"nsenter", "-t", strconv.Itoa(pid), "-m", "-p", "-n", "-i", "-u", "-C", "--wd=" + dir, "--"}
+	return unix.Exec(path, append(words, args...), os.Environ())
 }

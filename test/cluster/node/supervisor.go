@@ -206,4 +206,3 @@ func (s *supervisor) restart(r *running) {
 		time.AfterFunc(restartDelay, func() { s.restart(r) })
 	}
 }
-
