@@ -1,13 +1,20 @@
 package action
 
 import (
+	"errors"
+
 	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 )
 
 // KindRevision is a kind that a restore makes and may delete.
 const KindRevision Kind = "ControllerRevision"
+
+// ErrDenied: the API server understood and refused, and would again. Errors of CreateVM,
+// WriteVM, HoldVM and SetRunStrategy are this where it applies.
+var ErrDenied = errors.New("denied")
 
 // CreateVM makes a VirtualMachine that carries v1alpha1.LabelOwnerUID of the owner, and is not
 // controlled by it: it outlives the restore. One of that name without the label is an error.
@@ -23,6 +30,8 @@ type WriteVM struct {
 	UID             types.UID
 	ResourceVersion string
 	Spec            map[string]any
+	// DryRun only asks whether the write would be admitted.
+	DryRun bool
 }
 
 // SetRunStrategy changes the run strategy of a VirtualMachine.
@@ -130,6 +139,11 @@ type ReserveVolume struct {
 	For string
 }
 
+// KeepVolume makes the claim under which a replaced volume is kept. It carries
+// v1alpha1.LabelOwnerUID of the owner, and is not controlled by it: what is kept outlives the restore.
+type KeepVolume struct{ Claim *corev1.PersistentVolumeClaim }
+
+func (KeepVolume) action()       {}
 func (CreateVM) action()         {}
 func (CreateRevision) action()   {}
 func (WriteVM) action()          {}
