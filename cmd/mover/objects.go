@@ -76,10 +76,10 @@ func (k secretKeeper) Keep(ctx context.Context, data map[string][]byte) error {
 	}
 	_, err = k.objects.secrets.Create(ctx, &unstructured.Unstructured{Object: content}, metav1.CreateOptions{})
 	if apierrors.IsAlreadyExists(err) {
-		return fmt.Errorf("Secret %q: %w", k.name, mover.ErrKeysExist)
+		return fmt.Errorf("secret %q: %w", k.name, mover.ErrKeysExist)
 	}
 	if err != nil {
-		return fmt.Errorf("create Secret %q: %w", k.name, err)
+		return fmt.Errorf("create secret %q: %w", k.name, err)
 	}
 	return nil
 }

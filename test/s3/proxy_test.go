@@ -23,9 +23,9 @@ import (
 type fault func(w http.ResponseWriter, r *http.Request, n int64, pass http.Handler) bool
 
 // through returns a store that reaches srv through a proxy with a fault.
-func through(t *testing.T, srv *server, f fault) *s3store.Store {
+func through(t *testing.T, srv *Server, f fault) *s3store.Store {
 	t.Helper()
-	opt := srv.opt
+	opt := srv.Options
 	opt.Endpoint = proxy(t, srv, f)
 	opt.Tries = 4
 	s, err := s3store.New(opt)
@@ -35,9 +35,9 @@ func through(t *testing.T, srv *server, f fault) *s3store.Store {
 	return s
 }
 
-func proxy(t *testing.T, srv *server, f fault) string {
+func proxy(t *testing.T, srv *Server, f fault) string {
 	t.Helper()
-	target, err := url.Parse(srv.opt.Endpoint)
+	target, err := url.Parse(srv.Options.Endpoint)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -67,7 +67,7 @@ func refuse(status int, code string) func(w http.ResponseWriter) {
 // A GET that breaks in the middle goes on where it broke; one that never gets
 // further ends with an error.
 func TestReadOverBrokenConnections(t *testing.T) {
-	srv := start(t, false)
+	srv := Start(t, false)
 	body := storetest.Bytes(1, 1<<20)
 	var ranges []string
 	cut := func(after int) fault {
@@ -102,7 +102,7 @@ func never(http.ResponseWriter, *http.Request, int64, http.Handler) bool { retur
 
 // The object is deleted and made anew with other bytes while it is read.
 func TestReadOfReplacedObject(t *testing.T) {
-	srv := start(t, false)
+	srv := Start(t, false)
 	direct := through(t, srv, never)
 	if _, err := direct.Create(t.Context(), "p0", storetest.Bytes(1, 1<<20)); err != nil {
 		t.Fatal(err)
@@ -137,7 +137,7 @@ func TestReadOfReplacedObject(t *testing.T) {
 
 // A server that ignores Range would have the wrong bytes taken for the right ones.
 func TestReadFromServerWithoutRanges(t *testing.T) {
-	srv := start(t, false)
+	srv := Start(t, false)
 	if _, err := through(t, srv, never).Create(t.Context(), "p0", storetest.Bytes(1, 1000)); err != nil {
 		t.Fatal(err)
 	}
@@ -154,7 +154,7 @@ func TestReadFromServerWithoutRanges(t *testing.T) {
 // The answer to a PUT is lost: the next try meets its own object, and CreateOrSame
 // knows it for its own.
 func TestCreateWithLostAnswer(t *testing.T) {
-	srv := start(t, false)
+	srv := Start(t, false)
 	lose := func(_ http.ResponseWriter, r *http.Request, n int64, pass http.Handler) bool {
 		if r.Method != http.MethodPut || n > 1 {
 			return false
@@ -172,7 +172,7 @@ func TestCreateWithLostAnswer(t *testing.T) {
 
 // What the server answers decides whether a request is tried again, and what it is called.
 func TestAnswers(t *testing.T) {
-	srv := start(t, false)
+	srv := Start(t, false)
 	for name, tc := range map[string]struct {
 		answer func(http.ResponseWriter)
 		tries  int64 // that get this answer; the next one passes
@@ -210,8 +210,8 @@ func TestAnswers(t *testing.T) {
 
 // A server whose clock is wrong, though it takes the requests, is told of.
 func TestProbeClock(t *testing.T) {
-	srv := start(t, false)
-	opt := srv.opt
+	srv := Start(t, false)
+	opt := srv.Options
 	opt.Endpoint = proxy(t, srv, func(w http.ResponseWriter, r *http.Request, _ int64, pass http.Handler) bool {
 		answer := httptest.NewRecorder()
 		pass.ServeHTTP(answer, r)

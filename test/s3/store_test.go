@@ -14,7 +14,7 @@ import (
 // TestStore runs the contract with every checksum mode that the server takes.
 func TestStore(t *testing.T) {
 	for _, overTLS := range []bool{false, true} {
-		srv := start(t, overTLS)
+		srv := Start(t, overTLS)
 		for _, mode := range s3store.Checksums {
 			if mode == s3store.CRC32CTrailer && !overTLS {
 				continue // versitygw 1.8.0 answers BadDigest; TestProbe sees to that
@@ -23,7 +23,7 @@ func TestStore(t *testing.T) {
 				n := 0
 				storetest.Run(t, func(t *testing.T) objectstore.Store {
 					n++
-					opt := srv.opt
+					opt := srv.Options
 					opt.Checksum, opt.Prefix = mode, fmt.Sprintf("%s/%s/%d", opt.Prefix, mode, n)
 					s, err := s3store.New(opt)
 					if err != nil {
@@ -39,15 +39,15 @@ func TestStore(t *testing.T) {
 func TestProbe(t *testing.T) {
 	for _, overTLS := range []bool{false, true} {
 		t.Run(fmt.Sprintf("TLS=%t", overTLS), func(t *testing.T) {
-			srv := start(t, overTLS)
-			got := probe.Run(t.Context(), s3store.Target(srv.opt))
+			srv := Start(t, overTLS)
+			got := probe.Run(t.Context(), s3store.Target(srv.Options))
 			for _, f := range got.Findings {
 				t.Logf("%-8s %-16s %s", f.Outcome, f.Check, f.Message)
 			}
 			if got.Err != nil || got.Checksum != string(s3store.CRC32C) {
 				t.Errorf("probe: checksum %q, error %v; want CRC32C and none", got.Checksum, got.Err)
 			}
-			s, err := s3store.New(srv.opt)
+			s, err := s3store.New(srv.Options)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -60,9 +60,9 @@ func TestProbe(t *testing.T) {
 
 // Each way in which a store cannot be used has its own error.
 func TestUnusable(t *testing.T) {
-	plain, secure := start(t, false), start(t, true)
+	plain, secure := Start(t, false), Start(t, true)
 	for name, tc := range map[string]struct {
-		server *server
+		server *Server
 		change func(*s3store.Options)
 		want   error
 		tls    bool
@@ -77,7 +77,7 @@ func TestUnusable(t *testing.T) {
 		"TLSToPlain":         {plain, func(o *s3store.Options) { o.Endpoint = "https" + o.Endpoint[len("http"):] }, objectstore.ErrUnreachable, true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			opt := tc.server.opt
+			opt := tc.server.Options
 			tc.change(&opt)
 			result := probe.Run(t.Context(), s3store.Target(opt))
 			t.Log(result.Summary())
@@ -112,8 +112,8 @@ func everyCall(t *testing.T, opt s3store.Options, want error) {
 
 // A server that goes away and comes back costs time, not the operation.
 func TestServerRestarts(t *testing.T) {
-	srv := start(t, false)
-	opt := srv.opt
+	srv := Start(t, false)
+	opt := srv.Options
 	opt.Tries = 10
 	s, err := s3store.New(opt)
 	if err != nil {

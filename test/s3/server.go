@@ -1,5 +1,5 @@
-// Package s3 runs the stores' contract and the probe against a real S3 server,
-// versitygw, over plain http and over TLS.
+// Package s3 gives tests a real S3 server, versitygw, and runs the stores' contract
+// and the probe against it, over plain http and over TLS.
 package s3
 
 import (
@@ -22,6 +22,7 @@ import (
 	"github.com/minio/minio-go/v7/pkg/credentials"
 
 	"github.com/vmstate/vmstate/pkg/objectstore/s3store"
+	"github.com/vmstate/vmstate/test/kube"
 )
 
 const (
@@ -30,41 +31,28 @@ const (
 	bucket    = "vm-backups"
 )
 
-// server is one versitygw with one bucket.
-type server struct {
-	opt  s3store.Options
-	cmd  *exec.Cmd
-	args []string
+// Server is one versitygw with one bucket.
+type Server struct {
+	// Options reach the bucket.
+	Options s3store.Options
+	cmd     *exec.Cmd
+	args    []string
 }
 
-// binary is versitygw as make test builds it. Its absence is a failure, not a skip:
-// without it nothing here would be proven.
-func binary(t *testing.T) string {
-	t.Helper()
-	cache, err := os.UserCacheDir()
-	if err != nil {
-		t.Fatal(err)
-	}
-	path := filepath.Join(cache, "vmstate", "assets", "versitygw")
-	if _, err := os.Stat(path); err != nil {
-		t.Fatalf("no S3 server to test against: %v\nbuild it with: make test-assets", err)
-	}
-	return path
-}
-
-// start runs a server on a loopback port for the length of the test.
-func start(t *testing.T, overTLS bool) *server {
+// Start runs a server on a loopback port for the length of the test. Without the
+// program, which `make parts` builds, the test fails: nothing would be proven.
+func Start(t testing.TB, overTLS bool) *Server {
 	t.Helper()
 	dir := t.TempDir()
 	address := freePort(t)
-	s := &server{opt: s3store.Options{
+	s := &Server{Options: s3store.Options{
 		Endpoint: "http://" + address, Bucket: bucket, Prefix: "cluster-a",
 		AccessKeyID: accessKey, SecretAccessKey: secretKey, Tries: 3,
 	}}
 	s.args = []string{"--port", address, "--quiet"}
 	if overTLS {
-		s.opt.Endpoint = "https://" + address
-		s.opt.CABundle = writeCertificate(t, dir)
+		s.Options.Endpoint = "https://" + address
+		s.Options.CABundle = writeCertificate(t, dir)
 		s.args = append(s.args, "--cert", filepath.Join(dir, "cert.pem"), "--key", filepath.Join(dir, "key.pem"))
 	}
 	data := filepath.Join(dir, "data")
@@ -78,10 +66,10 @@ func start(t *testing.T, overTLS bool) *server {
 }
 
 // run starts the process and waits until it accepts connections.
-func (s *server) run(t *testing.T) {
+func (s *Server) run(t testing.TB) {
 	t.Helper()
 	var output bytes.Buffer
-	s.cmd = exec.Command(binary(t), s.args...)
+	s.cmd = exec.Command(kube.Binary(t, "versitygw"), s.args...)
 	s.cmd.Env = append(os.Environ(), "ROOT_ACCESS_KEY="+accessKey, "ROOT_SECRET_KEY="+secretKey)
 	s.cmd.Stdout, s.cmd.Stderr = &output, &output
 	if err := s.cmd.Start(); err != nil {
@@ -103,16 +91,16 @@ func (s *server) run(t *testing.T) {
 	}
 }
 
-func (s *server) kill() {
+func (s *Server) kill() {
 	_ = s.cmd.Process.Kill()
 	_ = s.cmd.Wait()
 }
 
-func (s *server) makeBucket(t *testing.T) {
+func (s *Server) makeBucket(t testing.TB) {
 	t.Helper()
 	pool := x509.NewCertPool()
-	pool.AppendCertsFromPEM(s.opt.CABundle)
-	secure := len(s.opt.CABundle) > 0
+	pool.AppendCertsFromPEM(s.Options.CABundle)
+	secure := len(s.Options.CABundle) > 0
 	transport, err := minio.DefaultTransport(secure)
 	if err != nil {
 		t.Fatal(err)
@@ -129,7 +117,7 @@ func (s *server) makeBucket(t *testing.T) {
 	}
 }
 
-func freePort(t *testing.T) string {
+func freePort(t testing.TB) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -140,7 +128,7 @@ func freePort(t *testing.T) string {
 }
 
 // writeCertificate makes a certificate for 127.0.0.1 in dir and returns it in PEM.
-func writeCertificate(t *testing.T, dir string) []byte {
+func writeCertificate(t testing.TB, dir string) []byte {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
