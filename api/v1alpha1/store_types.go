@@ -43,6 +43,7 @@ type S3Store struct {
 // +kubebuilder:validation:XValidation:rule="self.recipients.all(r, !r.upperAscii().startsWith('AGE-SECRET-KEY-') && !r.upperAscii().startsWith('AGE-PLUGIN-'))",message="recipients holds an identity (AGE-SECRET-KEY-…), which must never be in the cluster: give the recipient (age1…) that belongs to it, and consider the identity leaked"
 // +kubebuilder:validation:XValidation:rule="self.recipients.all(r, r.startsWith('age1'))",message="each entry of recipients is an age recipient: age1pq1… (kubectl vmstate keygen makes one) or age1…"
 // +kubebuilder:validation:XValidation:rule="self.recipients.all(r, r.startsWith('age1pq1')) || self.recipients.all(r, !r.startsWith('age1pq1'))",message="recipients mixes post-quantum (age1pq1…) and classic (age1…) recipients; age cannot encrypt one file to both kinds, so use one kind"
+// +kubebuilder:validation:XValidation:rule="self.recipients.all(r, self.recipients.exists_one(other, other == r))",message="recipients names one recipient twice"
 type VMStateStoreSpec struct {
 	// s3 is the bucket.
 	S3 S3Store `json:"s3"`
@@ -53,7 +54,7 @@ type VMStateStoreSpec struct {
 	// +kubebuilder:validation:MaxItems=16
 	// +kubebuilder:validation:items:MinLength=1
 	// +kubebuilder:validation:items:MaxLength=4096
-	// +listType=set
+	// +listType=atomic
 	Recipients []string `json:"recipients"`
 }
 

@@ -1,0 +1,155 @@
+package samples
+
+import (
+	"slices"
+	"strings"
+)
+
+type refusedCase struct {
+	reason string
+	yaml   string
+	// secret must not come back in the refusal.
+	secret string
+	want   []refusal
+}
+
+// An identity as `kubectl vmstate keygen` prints it, of letters that open nothing.
+const (
+	identity   = "AGE-SECRET-KEY-PQ-1QQQSYQCYQ5RQWZQFPG9SCRGWPUGPZYSNZS23V9CCRYDPK8QARC0S7GQ3Z2"
+	storeStart = `
+kind: VMStateStore
+spec:
+  s3: {endpoint: "https://s3.example.com", bucket: vm-backups, credentialsSecretRef: {name: s3}}
+  recipients: `
+	restoreStart = `
+kind: VMStateRestore
+spec: `
+)
+
+var identityRefused = []refusal{
+	{"spec", "Invalid value: each entry of recipients is an age recipient: age1pq1… (kubectl vmstate keygen makes one) or age1…"},
+	{"spec", "Invalid value: recipients holds an identity (AGE-SECRET-KEY-…), which must never be in the cluster: " +
+		"give the recipient (age1…) that belongs to it, and consider the identity leaked"},
+}
+
+func refusedCases() map[string]refusedCase {
+	return map[string]refusedCase{
+		"StoreWithoutRecipient": {
+			reason: "a backup that nobody can read is none",
+			yaml:   storeStart + `[]`,
+			want:   []refusal{{"spec.recipients", "Invalid value: 0: spec.recipients in body should have at least 1 items"}},
+		},
+		"StoreWithIdentity": {
+			reason: "an identity in the cluster ends what encryption is for, and must not spread further by an error",
+			yaml:   storeStart + `[` + identity + `]`,
+			secret: identity,
+			want:   identityRefused,
+		},
+		"StoreWithIdentityInLowerCase": {
+			reason: "age accepts identities in lower case as well",
+			yaml:   storeStart + `[` + strings.ToLower(identity) + `]`,
+			secret: identity,
+			want:   identityRefused,
+		},
+		"StoreWithIdentityTwice": {
+			reason: "a list that the API server itself keeps unique repeats what is there twice",
+			yaml:   storeStart + `[` + identity + `, ` + identity + `]`,
+			secret: identity,
+			want:   append(slices.Clone(identityRefused), refusal{"spec", "Invalid value: recipients names one recipient twice"}),
+		},
+		"StoreWithSomethingElse": {
+			reason: "an SSH key is no age recipient of this product",
+			yaml:   storeStart + `["ssh-ed25519 AAAA"]`,
+			want:   []refusal{{"spec", "Invalid value: each entry of recipients is an age recipient: age1pq1… (kubectl vmstate keygen makes one) or age1…"}},
+		},
+		"StoreWithMixedRecipients": {
+			reason: "age refuses to encrypt to both kinds",
+			yaml:   storeStart + `[age1pq1abc, age1xyz]`,
+			want:   []refusal{{"spec", "Invalid value: recipients mixes post-quantum (age1pq1…) and classic (age1…) recipients; age cannot encrypt one file to both kinds, so use one kind"}},
+		},
+		"StoreWithoutScheme": {
+			reason: "whether the connection is encrypted must be said",
+			yaml: `
+kind: VMStateStore
+spec:
+  s3: {endpoint: s3.example.com, bucket: vm-backups, credentialsSecretRef: {name: s3}}
+  recipients: [age1xyz]`,
+			want: []refusal{{"spec.s3.endpoint", `Invalid value: "s3.example.com": spec.s3.endpoint in body should match '^https?://[^/\s]+$'`}},
+		},
+		"BackupWithoutVM": {
+			reason: "a backup is of one virtual machine",
+			yaml:   "kind: VMStateBackup\nspec: {storeRef: {name: main}}",
+			want:   []refusal{{"spec.vmName", "Required value"}},
+		},
+		"BackupWithUnknownQuiesce": {
+			reason: "a typing error must not mean the default",
+			yaml:   "kind: VMStateBackup\nspec: {vmName: db, quiesce: Always}",
+			want:   []refusal{{"spec.quiesce", `Unsupported value: "Always": supported values: "IfAvailable", "Required", "Never"`}},
+		},
+		"RestoreWithoutSource": {
+			reason: "of what, then",
+			yaml:   restoreStart + `{mode: InPlace, source: {}}`,
+			want:   []refusal{{"spec.source", "Invalid value: source needs either backupRef, or storeRef together with vm and commit"}},
+		},
+		"RestoreWithTwoSources": {
+			reason: "two sources may differ",
+			yaml:   restoreStart + `{mode: InPlace, source: {backupRef: {name: a}, storeRef: {name: main}, vm: prod/db}}`,
+			want:   []refusal{{"spec.source", "Invalid value: source needs either backupRef, or storeRef together with vm and commit"}},
+		},
+		"RestoreFromStoreWithoutVM": {
+			reason: "a store holds the backups of many",
+			yaml:   restoreStart + `{mode: InPlace, source: {storeRef: {name: main}}}`,
+			want:   []refusal{{"spec.source", "Invalid value: source.vm (namespace/name, as it was backed up) belongs to storeRef"}},
+		},
+		"RestoreOfNewVMWithoutName": {
+			reason: "a new virtual machine needs a name",
+			yaml:   restoreStart + `{mode: NewVM, source: {backupRef: {name: a}}}`,
+			want:   []refusal{{"spec", "Invalid value: mode NewVM needs target.vmName"}},
+		},
+		"RestoreInPlaceWithTarget": {
+			reason: "in place is the place of the backup",
+			yaml:   restoreStart + `{mode: InPlace, source: {backupRef: {name: a}}, target: {vmName: b}}`,
+			want:   []refusal{{"spec", "Invalid value: mode InPlace restores the virtual machine that was backed up; target belongs to mode NewVM"}},
+		},
+		"RestoreInPlaceWithBlankTPM": {
+			reason: "disks of one moment with a TPM of none is what the product exists to prevent",
+			yaml:   restoreStart + `{mode: InPlace, source: {backupRef: {name: a}}, tpmPolicy: Blank}`,
+			want:   []refusal{{"spec", "Invalid value: mode InPlace keeps the firmware state of the backup; tpmPolicy Blank belongs to mode NewVM"}},
+		},
+		"RestoreInPlaceWithNewIdentity": {
+			reason: "in place the guest meets the hardware that it knows",
+			yaml:   restoreStart + `{mode: InPlace, source: {backupRef: {name: a}}, macAddresses: New}`,
+			want:   []refusal{{"spec", "Invalid value: mode InPlace keeps firmware UUID and MAC addresses; New belongs to mode NewVM"}},
+		},
+	}
+}
+
+type changeCase struct {
+	yaml, patch string
+	want        []refusal
+}
+
+func changeCases() map[string]changeCase {
+	return map[string]changeCase{
+		"Backup": {
+			yaml:  "kind: VMStateBackup\nmetadata: {name: b}\nspec: {vmName: db}",
+			patch: `{"spec":{"vmName":"other"}}`,
+			want:  []refusal{{"spec", "Invalid value: a backup's spec cannot be changed; create another VMStateBackup"}},
+		},
+		"Restore": {
+			yaml:  "kind: VMStateRestore\nmetadata: {name: r}\nspec: {mode: InPlace, source: {backupRef: {name: a}}}",
+			patch: `{"spec":{"stopPolicy":"Stop"}}`,
+			want:  []refusal{{"spec", "Invalid value: a restore's spec cannot be changed; create another VMStateRestore"}},
+		},
+		"StoreToOtherBucket": {
+			yaml:  strings.Replace(storeStart, "kind: VMStateStore", "kind: VMStateStore\nmetadata: {name: s}", 1) + `[age1xyz]`,
+			patch: `{"spec":{"s3":{"bucket":"elsewhere"}}}`,
+			want:  []refusal{{"spec", "Invalid value: bucket and prefix of a store cannot be changed: the backups of this store are there; create another VMStateStore"}},
+		},
+		"StoreToOtherPrefix": {
+			yaml:  strings.Replace(storeStart, "kind: VMStateStore", "kind: VMStateStore\nmetadata: {name: p}", 1) + `[age1xyz]`,
+			patch: `{"spec":{"s3":{"prefix":"elsewhere"}}}`,
+			want:  []refusal{{"spec", "Invalid value: bucket and prefix of a store cannot be changed: the backups of this store are there; create another VMStateStore"}},
+		},
+	}
+}
