@@ -43,11 +43,13 @@ type Driver struct {
 	controls controls
 	// mu makes calls of the controller and of the node take turns: they share images and loop devices.
 	mu sync.Mutex
+	// published holds the volume of every target.
+	published map[string]string
 }
 
 // New prepares the driver's folders.
 func New(o Options) (*Driver, error) {
-	d := &Driver{options: o, store: store(o.Root), controls: controls{file: o.Control}}
+	d := &Driver{options: o, store: store(o.Root), controls: controls{file: o.Control}, published: map[string]string{}}
 	if err := d.store.prepare(); err != nil {
 		return nil, fmt.Errorf("prepare %q: %w", o.Root, err)
 	}

@@ -74,7 +74,22 @@ func (d *Driver) NodePublishVolume(_ context.Context, q *csi.NodePublishVolumeRe
 	if _, err := d.store.load(volumes, q.GetVolumeId()); err != nil {
 		return nil, answer(err)
 	}
+	if err := d.claim(q); err != nil {
+		return nil, err
+	}
 	return &csi.NodePublishVolumeResponse{}, answer(d.publish(q))
+}
+
+// claim keeps a volume of one writer to one target. What was published before the driver started is not known.
+func (d *Driver) claim(q *csi.NodePublishVolumeRequest) error {
+	single := q.GetVolumeCapability().GetAccessMode().GetMode() == csi.VolumeCapability_AccessMode_SINGLE_NODE_SINGLE_WRITER
+	for target, volume := range d.published {
+		if single && volume == q.GetVolumeId() && target != q.GetTargetPath() {
+			return status.Errorf(codes.FailedPrecondition, "volume %q is published at %q", volume, target)
+		}
+	}
+	d.published[q.GetTargetPath()] = q.GetVolumeId()
+	return nil
 }
 
 func (d *Driver) publish(q *csi.NodePublishVolumeRequest) error {
@@ -116,6 +131,7 @@ func (d *Driver) NodeUnpublishVolume(_ context.Context, q *csi.NodeUnpublishVolu
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	target := filepath.Clean(q.GetTargetPath())
+	delete(d.published, q.GetTargetPath())
 	if err := unmount(target); err != nil {
 		return nil, answer(err)
 	}
