@@ -74,8 +74,8 @@ build: ## Static binaries into bin/
 	CGO_ENABLED=0 go build -trimpath -ldflags '-s -w' -o bin/ ./cmd/...
 
 .PHONY: image
-image: build ## The product's image as bin/vmstate.tar (OCI), without a container engine; IMAGE=name
-	$(CLUSTER) image --name $(IMAGE) --out $(CURDIR)/bin/vmstate.tar $(addprefix $(CURDIR)/bin/,manager mover witness)
+image: build ## The product's image in the real cluster, without a container engine; IMAGE=localhost/vmstate:dev
+	$(CLUSTER) load-image $(IMAGE) $(addprefix $(CURDIR)/bin/,manager mover witness)
 
 ##@ Real cluster
 
@@ -94,14 +94,13 @@ kubectl: ## kubectl in that cluster; ARGS='get pods -A'
 
 .PHONY: demo
 demo: ## Back up a running VM with vTPM and EFI, lose it, restore it, boot it; in KUBECONFIG's cluster if set
-	@[ -n "$${KUBECONFIG:-}" ] || $(MAKE) cluster
-	go test -tags e2e -count=1 -timeout 60m -v -run '^TestDemo$$' ./test/e2e
+	@[ -n "$${KUBECONFIG:-}" ] || $(CLUSTER) deps
+	@go run ./test/e2e/demo
 
 .PHONY: e2e
-e2e: ## The whole way on the real cluster; removes the cluster that it made
-	@if [ -n "$${KUBECONFIG:-}" ]; then go test -tags e2e -count=1 -timeout 80m -v ./test/e2e; exit; fi; \
-	$(MAKE) cluster; trap '$(MAKE) cluster-down' EXIT; \
-	go test -tags e2e -count=1 -timeout 80m -v ./test/e2e
+e2e: ## The whole way on the real cluster, checked; removes the cluster that it made
+	@if [ -z "$${KUBECONFIG:-}" ]; then $(CLUSTER) deps; trap '$(CLUSTER) down' EXIT; fi; \
+	go test -tags e2e -count=1 -timeout 80m -v ./test/e2e/...
 
 ##@ Measuring
 

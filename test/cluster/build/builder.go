@@ -174,7 +174,7 @@ func (b *Builder) link(p Part, dir string) error {
 			return err
 		}
 	}
-	if p.Name == KubeVirt {
+	if p.Name == CRDs {
 		return b.writeCRDs(filepath.Join(dir, "kubevirt-manifests"))
 	}
 	if p.Name == CSI {

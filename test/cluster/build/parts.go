@@ -28,6 +28,7 @@ const (
 	Node         = "node"
 	S3           = "s3"
 	Runtime      = "runtime"
+	CRDs         = "crds"
 	KubeVirt     = "kubevirt"
 	Driver       = "driver"
 	Rootfs       = "rootfs"
@@ -118,6 +119,9 @@ func kubeVirtParts() []Part {
 		part.Commands = append(part.Commands, Command{"kubevirt.io/kubevirt/cmd/" + name, binaryOf(name)})
 	}
 	return []Part{
+		// KubeVirt's definitions alone, for suites that need no KubeVirt to run.
+		{Name: CRDs, Module: part.Module, Sources: []string{"tools/kubevirt/manifests"}, LDFlags: part.LDFlags,
+			Commands: []Command{{"./manifests", "kubevirt-manifests"}}},
 		part,
 		{Name: Rootfs, Module: "tools/kubevirt", Sources: []string{"build/rootfs.go"}, Recipe: makeRootfs},
 		{Name: Images, Module: ".", Sources: []string{"build/images.go", "ociimage"}, Needs: []string{KubeVirt, Rootfs}, Recipe: makeImages},
