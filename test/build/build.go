@@ -93,8 +93,9 @@ func VMI(vm *kubevirtv1.VirtualMachine) *kubevirtv1.VirtualMachineInstance {
 		},
 		Spec: *vm.Spec.Template.Spec.DeepCopy(),
 		Status: kubevirtv1.VirtualMachineInstanceStatus{
-			Phase:    kubevirtv1.Running,
-			NodeName: Node,
+			SelinuxContext: "none",
+			Phase:          kubevirtv1.Running,
+			NodeName:       Node,
 		},
 	}
 	vmi.Status.ActivePods = map[types.UID]string{types.UID("pod-" + vm.Name): Node}

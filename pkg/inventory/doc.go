@@ -1,0 +1,27 @@
+// Package inventory turns the objects of a virtual machine into the list of what must be
+// captured, and into the reasons why it cannot be.
+//
+// Of looks at what was read and answers with an Inventory or a Refusal. A passing refusal goes
+// away by itself; the others need a person. The first row that holds wins:
+//
+//	seen                                                refusal           passing
+//	no such VM                                          VMNotFound
+//	the VM is being deleted                             VMDeleting
+//	a migration of its instance is not over             Migrating         yes
+//	the instance is starting, stopping or crashing      VMUnsettled       yes
+//	volumes are being moved, or another tool snapshots  VMUnsettled       yes
+//	a disk marked shareable                             VolumeShared
+//	a LUN, a host disk, a virtiofs folder               VolumeUnsupported
+//	a disk plugged into the instance alone              VolumeUnsupported
+//	a claim that does not exist or is being deleted     VolumeNotReady
+//	a claim that is not bound, an attachment under way  VolumeNotReady    yes
+//	no disk with a claim                                NoVolumes
+//	several claims with the label of its state          StateAmbiguous
+//	label, launcher and spec disagree about the state   StateAmbiguous
+//	TPM or EFI persistent, and no claim for them        StateMissing
+//	the state on a Block claim                          StateUnsupported
+//	the node's or the launcher's labels are unknown     VMUnsettled       yes
+//
+// What persists is never decided by the VM's template alone: a preference can ask for it
+// (kubevirt/kubevirt#17564). The instance decides while it runs, the expanded spec otherwise.
+package inventory

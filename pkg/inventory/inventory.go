@@ -1,0 +1,166 @@
+package inventory
+
+import (
+	"fmt"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	kubevirtv1 "kubevirt.io/api/core/v1"
+
+	"github.com/vmstate/vmstate/api/v1alpha1"
+	"github.com/vmstate/vmstate/pkg/job"
+)
+
+// Seen is what was read of one virtual machine, all of it live. Absent objects are nil or not
+// in their map.
+type Seen struct {
+	VM *kubevirtv1.VirtualMachine
+	// Name that VM was looked for by.
+	Name string
+	VMI  *kubevirtv1.VirtualMachineInstance
+	// Expanded is VM with instancetype and preference applied.
+	Expanded *kubevirtv1.VirtualMachine
+	// Launchers are the pods of VMI.
+	Launchers []corev1.Pod
+	// Migrations of the instance's name, of all times.
+	Migrations []kubevirtv1.VirtualMachineInstanceMigration
+	// Claims by name: those that the VM or its instance names, and those with the state's label.
+	Claims map[string]*corev1.PersistentVolumeClaim
+	// Volumes by name: those that the claims are bound to.
+	Volumes map[string]*corev1.PersistentVolume
+	// Revisions that the VM or its instance refers to.
+	Revisions []appsv1.ControllerRevision
+	// LockHolder is the value of status.snapshotInProgress that is ours.
+	LockHolder string
+}
+
+// Volume is one volume with what only planning needs.
+type Volume struct {
+	v1alpha1.BackupVolume
+	// Handle of the volume at its driver.
+	Handle string
+	// RequestBytes that the claim asks for.
+	RequestBytes int64
+}
+
+// Inventory is one virtual machine that can be captured.
+type Inventory struct {
+	// VM as it is recorded, and compared after the cut.
+	VM v1alpha1.CapturedVM
+	// Volumes of the VM in the order of its spec, the firmware state last.
+	Volumes []Volume
+	// Running says that an instance runs; otherwise the VM is at rest.
+	Running bool
+	// Paused says that its owner paused it.
+	Paused bool
+	// Agent says that a guest agent is connected.
+	Agent bool
+	// Placement of a pod that shares the launcher's view of its files; nil if nothing runs.
+	Placement *job.Placement
+	// Locked says that we hold status.snapshotInProgress.
+	Locked bool
+	// Warnings for a person: what this backup will not be able to bring back.
+	Warnings []string
+}
+
+// Refusal is why a virtual machine cannot be captured (now).
+type Refusal struct {
+	Reason  string
+	Message string
+	// Passing says that it may go away without a change by a person.
+	Passing bool
+}
+
+func refuse(reason, format string, args ...any) *Refusal {
+	return &Refusal{Reason: reason, Message: fmt.Sprintf(format, args...)}
+}
+
+func wait(reason, format string, args ...any) *Refusal {
+	r := refuse(reason, format, args...)
+	r.Passing = true
+	return r
+}
+
+// Of lists what must be captured, or says why it cannot be.
+func Of(in Seen) (Inventory, *Refusal) {
+	for _, check := range []func(Seen) *Refusal{exists, still, settled} {
+		if r := check(in); r != nil {
+			return Inventory{}, r
+		}
+	}
+	out := Inventory{Running: running(in), VM: identify(in)}
+	disks, r := disks(in)
+	if r != nil {
+		return Inventory{}, r
+	}
+	state, r := state(in)
+	if r != nil {
+		return Inventory{}, r
+	}
+	out.Volumes = disks
+	if state.volume != nil {
+		out.Volumes = append(out.Volumes, *state.volume)
+	}
+	out.VM.PersistentTPM, out.VM.PersistentEFI = state.tpm, state.efi
+	if state.captured() {
+		out.VM.StateClaimName, out.VM.StatePVCUID = state.volume.ClaimName, state.volume.ClaimUID
+	}
+	out.Warnings = warnings(effective(in), state)
+	out.Locked = in.VM.Status.SnapshotInProgress != nil && *in.VM.Status.SnapshotInProgress == in.LockHolder
+	if !out.Running {
+		return out, nil
+	}
+	out.Paused = has(in.VMI, kubevirtv1.VirtualMachineInstancePaused)
+	out.Agent = has(in.VMI, kubevirtv1.VirtualMachineInstanceAgentConnected)
+	out.Placement, r = placement(in)
+	if r != nil {
+		return Inventory{}, r
+	}
+	return out, nil
+}
+
+// Disks are the included disks, in the order of the VM's spec.
+func (i Inventory) Disks() []Volume {
+	var out []Volume
+	for _, v := range i.Volumes {
+		if v.Outcome == v1alpha1.VolumeIncluded && v.Role == v1alpha1.RoleDisk {
+			out = append(out, v)
+		}
+	}
+	return out
+}
+
+// Recorded is the list of volumes as a backup's status holds it.
+func (i Inventory) Recorded() []v1alpha1.BackupVolume {
+	out := make([]v1alpha1.BackupVolume, len(i.Volumes))
+	for n, v := range i.Volumes {
+		out[n] = v.BackupVolume
+	}
+	return out
+}
+
+// HasState says that there is firmware state to capture.
+func (i Inventory) HasState() bool { return i.VM.StateClaimName != "" }
+
+// effective is the spec that decides what the guest sees: the instance's while one runs.
+func effective(in Seen) *kubevirtv1.VirtualMachineInstanceSpec {
+	switch {
+	case running(in):
+		return &in.VMI.Spec
+	case in.Expanded != nil && in.Expanded.Spec.Template != nil:
+		return &in.Expanded.Spec.Template.Spec
+	case in.VM.Spec.Template != nil:
+		return &in.VM.Spec.Template.Spec
+	default:
+		return &kubevirtv1.VirtualMachineInstanceSpec{}
+	}
+}
+
+func has(vmi *kubevirtv1.VirtualMachineInstance, kind kubevirtv1.VirtualMachineInstanceConditionType) bool {
+	for _, c := range vmi.Status.Conditions {
+		if c.Type == kind {
+			return c.Status == corev1.ConditionTrue
+		}
+	}
+	return false
+}

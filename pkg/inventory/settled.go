@@ -1,0 +1,165 @@
+package inventory
+
+import (
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	kubevirtv1 "kubevirt.io/api/core/v1"
+
+	"github.com/vmstate/vmstate/api/v1alpha1"
+	"github.com/vmstate/vmstate/pkg/job"
+)
+
+func exists(in Seen) *Refusal {
+	switch {
+	case in.VM == nil:
+		return refuse(v1alpha1.ReasonVMNotFound, "there is no VirtualMachine %q in this namespace", in.Name)
+	case in.VM.DeletionTimestamp != nil:
+		return refuse(v1alpha1.ReasonVMDeleting, "VM %q is being deleted", in.VM.Name)
+	default:
+		return nil
+	}
+}
+
+// still says that no migration is under way: during one there are two state claims and two pods.
+func still(in Seen) *Refusal {
+	if in.VMI == nil {
+		return nil
+	}
+	for i := range in.Migrations {
+		if m := &in.Migrations[i]; !m.IsFinal() {
+			return wait(v1alpha1.ReasonMigrating, "migration %q of VM %q is under way; the backup goes on after it", m.Name, in.VM.Name)
+		}
+	}
+	s := in.VMI.Status.MigrationState
+	if s != nil && s.StartTimestamp != nil && s.EndTimestamp == nil {
+		return wait(v1alpha1.ReasonMigrating, "a migration of VM %q is under way; the backup goes on after it", in.VM.Name)
+	}
+	return nil
+}
+
+// running says that an instance runs the guest (also while its owner paused it).
+func running(in Seen) bool { return in.VMI != nil && !in.VMI.IsFinal() }
+
+// settled says that the VM neither starts nor stops, and that nobody else works on its volumes.
+func settled(in Seen) *Refusal {
+	name := in.VM.Name
+	if holder := in.VM.Status.SnapshotInProgress; holder != nil && *holder != in.LockHolder {
+		return wait(v1alpha1.ReasonVMUnsettled, "snapshot %q of VM %q is in progress", *holder, name)
+	}
+	if holder := in.VM.Status.RestoreInProgress; holder != nil {
+		return wait(v1alpha1.ReasonVMUnsettled, "restore %q of VM %q is in progress", *holder, name)
+	}
+	if s := in.VM.Status.VolumeUpdateState; s != nil && s.VolumeMigrationState != nil {
+		return wait(v1alpha1.ReasonVMUnsettled, "volumes of VM %q are being moved to other claims", name)
+	}
+	if running(in) {
+		return settledInstance(in)
+	}
+	return atRest(in)
+}
+
+func settledInstance(in Seen) *Refusal {
+	name := in.VM.Name
+	switch {
+	case in.VMI.DeletionTimestamp != nil:
+		return wait(v1alpha1.ReasonVMUnsettled, "VM %q is stopping", name)
+	case in.VMI.Status.Phase != kubevirtv1.Running:
+		return wait(v1alpha1.ReasonVMUnsettled, "VM %q is starting: its instance is %q", name, in.VMI.Status.Phase)
+	case len(in.VMI.Status.MigratedVolumes) > 0:
+		return wait(v1alpha1.ReasonVMUnsettled, "volumes of VM %q are being moved to other claims", name)
+	case launcher(in) == nil:
+		return wait(v1alpha1.ReasonVMUnsettled, "the launcher pod of VM %q is not known on node %q", name, in.VMI.Status.NodeName)
+	default:
+		return nil
+	}
+}
+
+// atRest says that nothing runs and nothing is about to: a run strategy that starts an instance
+// by itself would do so during the cut.
+func atRest(in Seen) *Refusal {
+	name := in.VM.Name
+	for i := range in.Launchers {
+		if p := &in.Launchers[i]; p.Status.Phase != corev1.PodSucceeded && p.Status.Phase != corev1.PodFailed {
+			return wait(v1alpha1.ReasonVMUnsettled, "VM %q is stopping: pod %q has not ended", name, p.Name)
+		}
+	}
+	strategy, err := in.VM.RunStrategy()
+	if err != nil {
+		return refuse(v1alpha1.ReasonVMUnsettled, "VM %q has both running and runStrategy set", name)
+	}
+	succeeded := in.VMI != nil && in.VMI.Status.Phase == kubevirtv1.Succeeded
+	switch {
+	case strategy == kubevirtv1.RunStrategyHalted, strategy == kubevirtv1.RunStrategyManual, strategy == kubevirtv1.RunStrategyOnce:
+		return nil
+	case strategy == kubevirtv1.RunStrategyRerunOnFailure && succeeded:
+		return nil
+	default:
+		return wait(v1alpha1.ReasonVMUnsettled, "VM %q is starting or crashing: run strategy %s, and no instance runs (%s)",
+			name, strategy, in.VM.Status.PrintableStatus)
+	}
+}
+
+// launcher is the one pod that runs the instance; nil if there is not exactly one.
+func launcher(in Seen) *corev1.Pod {
+	var found *corev1.Pod
+	for i := range in.Launchers {
+		p := &in.Launchers[i]
+		active := p.Status.Phase == corev1.PodRunning && p.DeletionTimestamp == nil
+		if !active || p.Spec.NodeName != in.VMI.Status.NodeName {
+			continue
+		}
+		if found != nil {
+			return nil
+		}
+		found = p
+	}
+	return found
+}
+
+// identify records who the VM is at this moment.
+func identify(in Seen) v1alpha1.CapturedVM {
+	out := v1alpha1.CapturedVM{UID: in.VM.UID, FirmwareUUID: firmwareUUID(in)}
+	if !running(in) {
+		return out
+	}
+	out.InstanceUID = in.VMI.UID
+	out.NodeName = in.VMI.Status.NodeName
+	if p := launcher(in); p != nil {
+		out.LauncherUID = p.UID
+	}
+	if s := in.VMI.Status.MigrationState; s != nil {
+		out.MigrationUID = types.UID(s.MigrationUID)
+	}
+	return out
+}
+
+// placement of a pod beside the launcher. A pod with other security labels would make the
+// container runtime relabel live files, so unknown labels are waited for, never guessed.
+func placement(in Seen) (*job.Placement, *Refusal) {
+	pod := launcher(in)
+	out := &job.Placement{NodeName: in.VMI.Status.NodeName}
+	for _, t := range pod.Spec.Tolerations {
+		if t.Effect != corev1.TaintEffectNoExecute {
+			out.Tolerations = append(out.Tolerations, t)
+		}
+	}
+	if pod.Spec.SecurityContext != nil && pod.Spec.SecurityContext.SELinuxOptions != nil {
+		out.SELinux = pod.Spec.SecurityContext.SELinuxOptions.DeepCopy()
+		out.SELinuxChangePolicy = pod.Spec.SecurityContext.SELinuxChangePolicy
+		return out, nil
+	}
+	context := in.VMI.Status.SelinuxContext
+	if context == "none" {
+		return out, nil
+	}
+	parts := strings.SplitN(context, ":", 4)
+	if len(parts) < 4 {
+		return nil, wait(v1alpha1.ReasonVMUnsettled, "the security labels of VM %q's launcher are not known yet", in.VM.Name)
+	}
+	policy := corev1.SELinuxChangePolicyMountOption
+	out.SELinux = &corev1.SELinuxOptions{Level: parts[3]}
+	out.SELinuxChangePolicy = &policy
+	return out, nil
+}
