@@ -1,13 +1,13 @@
 package restore
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
 	"slices"
 
 	appsv1 "k8s.io/api/apps/v1"
+	utiljson "k8s.io/apimachinery/pkg/util/json"
 	kubevirtv1 "kubevirt.io/api/core/v1"
 
 	"github.com/vmstate/vmstate/api/v1alpha1"
@@ -40,13 +40,13 @@ func MachineOf(from *v1alpha1.RestoredFrom) (*Machine, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrDocuments, err)
 	}
-	var object struct {
-		VM map[string]any `json:"vm"`
-	}
-	if err := json.Unmarshal(from.Documents.Raw, &object); err != nil {
+	// This decoder, unlike Go's own, tells whole numbers from others, as the API server does.
+	var object map[string]any
+	if err := utiljson.Unmarshal(from.Documents.Raw, &object); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrDocuments, err)
 	}
-	m := &Machine{Documents: docs, Raw: object.VM, Held: from.Volumes}
+	raw, _ := object["vm"].(map[string]any)
+	m := &Machine{Documents: docs, Raw: raw, Held: from.Volumes}
 	if docs.VM.Name == "" || docs.VM.Spec.Template == nil || docs.Identity.FirmwareUUID == "" {
 		return nil, fmt.Errorf("%w: no virtual machine with a firmware UUID in them", ErrDocuments)
 	}

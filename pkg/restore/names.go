@@ -111,3 +111,11 @@ func claimNames(in Observed) []string {
 	}
 	return out
 }
+
+// JobNames are the Jobs of a restore, and their reports.
+func JobNames(r *v1alpha1.VMStateRestore) (resolve, importing string) {
+	return resolveJob(r.UID), importJob(r.UID)
+}
+
+// DocumentsName is the ConfigMap in which a backup without a store keeps its documents.
+func DocumentsName(b *v1alpha1.VMStateBackup) string { return job.Name(b.UID, "spec") }

@@ -12,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	utiljson "k8s.io/apimachinery/pkg/util/json"
 	kubevirtv1 "kubevirt.io/api/core/v1"
 
 	"github.com/vmstate/vmstate/api/v1alpha1"
@@ -242,7 +243,7 @@ func previousSpec(in Observed) (map[string]any, error) {
 	if record == nil || record.Previous == nil {
 		return nil, fmt.Errorf("the virtual machine's spec was not recorded")
 	}
-	if err := json.Unmarshal(record.Previous.Raw, &spec); err != nil {
+	if err := utiljson.Unmarshal(record.Previous.Raw, &spec); err != nil {
 		return nil, fmt.Errorf("decode the recorded spec: %w", err)
 	}
 	return spec, nil

@@ -1,0 +1,135 @@
+package controllers
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/vmstate/vmstate/api/v1alpha1"
+)
+
+// seenJob is a Job and the report of its name. Both may be absent.
+type seenJob struct {
+	Job    *batchv1.Job
+	Report *v1alpha1.VMStateReport
+	// Failed says that the Job gave up; Message says why.
+	Failed  bool
+	Message string
+	// Pending says what keeps the Job's pod from running; empty if nothing does.
+	Pending string
+}
+
+// +kubebuilder:rbac:groups="",resources=pods;events,verbs=list
+
+// observeJob reads a Job and its report, and asks its pods and events what is wrong where
+// neither of them says so.
+func observeJob(ctx context.Context, live client.Reader, namespace, name string) (seenJob, error) {
+	var out seenJob
+	key := types.NamespacedName{Namespace: namespace, Name: name}
+	report := &v1alpha1.VMStateReport{}
+	err := live.Get(ctx, key, report)
+	if client.IgnoreNotFound(err) != nil {
+		return out, fmt.Errorf("get report %q: %w", name, err)
+	}
+	if err == nil {
+		out.Report = report
+	}
+	job := &batchv1.Job{}
+	if err := live.Get(ctx, key, job); err != nil {
+		if apierrors.IsNotFound(err) {
+			return out, nil
+		}
+		return out, fmt.Errorf("get Job %q: %w", name, err)
+	}
+	out.Job = job
+	for _, c := range job.Status.Conditions {
+		if c.Type == batchv1.JobFailed && c.Status == corev1.ConditionTrue {
+			out.Failed, out.Message = true, c.Message
+		}
+	}
+	if out.Report != nil && out.Report.Status.Outcome != "" || out.Report != nil && out.Report.Status.PodUID != "" && !out.Failed {
+		return out, nil // it speaks for itself
+	}
+	return out, diagnose(ctx, live, &out)
+}
+
+// diagnose looks for the reason why a Job does not run, or failed without a word.
+func diagnose(ctx context.Context, live client.Reader, seen *seenJob) error {
+	pods := &corev1.PodList{}
+	of := client.MatchingLabels{batchv1.JobNameLabel: seen.Job.Name}
+	if err := live.List(ctx, pods, client.InNamespace(seen.Job.Namespace), of); err != nil {
+		return fmt.Errorf("list pods of Job %q: %w", seen.Job.Name, err)
+	}
+	involved := []types.UID{seen.Job.UID}
+	for i := range pods.Items {
+		pod := &pods.Items[i]
+		involved = append(involved, pod.UID)
+		if seen.Failed {
+			seen.Message = joined(seen.Message, lastWords(pod))
+		} else if pod.Status.Phase == corev1.PodPending {
+			seen.Pending = pendingBecause(pod)
+		}
+	}
+	if seen.Failed || seen.Pending != "" || anyRan(pods.Items) {
+		return nil
+	}
+	events := &corev1.EventList{}
+	if err := live.List(ctx, events, client.InNamespace(seen.Job.Namespace)); err != nil {
+		return fmt.Errorf("list events: %w", err)
+	}
+	for _, uid := range involved {
+		for _, e := range events.Items {
+			if e.InvolvedObject.UID == uid && e.Type == corev1.EventTypeWarning {
+				seen.Pending = e.Reason + ": " + e.Message
+			}
+		}
+	}
+	return nil
+}
+
+func anyRan(pods []corev1.Pod) bool {
+	for _, p := range pods {
+		if p.Status.Phase != corev1.PodPending {
+			return true
+		}
+	}
+	return false
+}
+
+// pendingBecause is what the scheduler or the kubelet says of a pod; empty if nothing yet.
+func pendingBecause(pod *corev1.Pod) string {
+	for _, c := range pod.Status.Conditions {
+		if c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse && c.Message != "" {
+			return c.Message
+		}
+	}
+	for _, s := range pod.Status.ContainerStatuses {
+		if w := s.State.Waiting; w != nil && w.Reason != "ContainerCreating" && w.Reason != "" {
+			return joined(w.Reason, w.Message)
+		}
+	}
+	return ""
+}
+
+// lastWords are what a container that ended left behind: its message or its last log lines.
+func lastWords(pod *corev1.Pod) string {
+	for _, s := range pod.Status.ContainerStatuses {
+		if t := s.State.Terminated; t != nil && t.ExitCode != 0 {
+			return joined(t.Reason, strings.TrimSpace(t.Message))
+		}
+	}
+	return pod.Status.Message
+}
+
+func joined(a, b string) string {
+	if a == "" || b == "" {
+		return a + b
+	}
+	return a + ": " + b
+}

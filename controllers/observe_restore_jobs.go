@@ -1,0 +1,56 @@
+package controllers
+
+import (
+	"context"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/vmstate/vmstate/pkg/document"
+	"github.com/vmstate/vmstate/pkg/restore"
+)
+
+func (r *RestoreReconciler) observeJobs(ctx context.Context, in *restore.Observed) error {
+	resolve, importing := restore.JobNames(in.Restore)
+	var err error
+	if in.Resolve, err = r.observeJob(ctx, in, resolve); err != nil {
+		return err
+	}
+	in.Import, err = r.observeJob(ctx, in, importing)
+	return err
+}
+
+// observeJob is nil if neither Job nor report exist.
+func (r *RestoreReconciler) observeJob(ctx context.Context, in *restore.Observed, name string) (*restore.JobSeen, error) {
+	seen, err := observeJob(ctx, r.Live, in.Restore.Namespace, name)
+	if err != nil || seen.Job == nil && seen.Report == nil {
+		return nil, err
+	}
+	out := &restore.JobSeen{Name: name, Report: seen.Report, Failed: seen.Failed, Message: seen.Message, Pending: seen.Pending}
+	if seen.Job != nil {
+		out.UID = seen.Job.UID
+	}
+	return out, nil
+}
+
+// observeDocuments reads what a backup without a store keeps of its virtual machine.
+func (r *RestoreReconciler) observeDocuments(ctx context.Context, in *restore.Observed) error {
+	if in.Backup == nil || in.Restore.Status.From != nil {
+		return nil
+	}
+	held := &corev1.ConfigMap{}
+	name := restore.DocumentsName(in.Backup)
+	err := r.Live.Get(ctx, types.NamespacedName{Namespace: in.Backup.Namespace, Name: name}, held)
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("get documents %q: %w", name, err)
+	}
+	if data, ok := held.Data[document.FileName]; ok {
+		in.Documents = []byte(data)
+	}
+	return nil
+}

@@ -1,0 +1,170 @@
+package controllers
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/events"
+	kubevirtv1 "kubevirt.io/api/core/v1"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/vmstate/vmstate/api/v1alpha1"
+	"github.com/vmstate/vmstate/pkg/conditions"
+	"github.com/vmstate/vmstate/pkg/restore"
+)
+
+// RestoreReconciler brings backups back.
+type RestoreReconciler struct {
+	client.Client
+	// Live reads past the cache: a switch is never planned from an old copy.
+	Live client.Reader
+	// Guests is not used by a restore; nil will do.
+	Guests Guests
+	Events events.EventRecorder
+	// Image of vmstate, for its Jobs.
+	Image string
+	// Now is the clock; nil is the real one.
+	Now func() time.Time
+}
+
+// +kubebuilder:rbac:groups=vmstate.io,resources=vmstaterestores,verbs=get;list;watch;patch
+// +kubebuilder:rbac:groups=vmstate.io,resources=vmstaterestores/status,verbs=patch
+// +kubebuilder:rbac:groups=vmstate.io,resources=vmstaterestores/finalizers,verbs=update
+// +kubebuilder:rbac:groups=vmstate.io,resources=vmstatebackups;vmstatestores,verbs=get;list;watch
+// +kubebuilder:rbac:groups=kubevirt.io,resources=virtualmachines,verbs=get;list;watch;create;update;patch;delete
+// +kubebuilder:rbac:groups=kubevirt.io,resources=virtualmachines/status,verbs=patch
+// +kubebuilder:rbac:groups=kubevirt.io,resources=virtualmachineinstances,verbs=get;list;watch;delete
+// +kubebuilder:rbac:groups=kubevirt.io,resources=kubevirts,verbs=list
+// +kubebuilder:rbac:groups=instancetype.kubevirt.io,resources=virtualmachineinstancetypes;virtualmachineclusterinstancetypes;virtualmachinepreferences;virtualmachineclusterpreferences,verbs=get
+// +kubebuilder:rbac:groups=cdi.kubevirt.io,resources=datavolumes,verbs=delete
+// +kubebuilder:rbac:groups=k8s.cni.cncf.io,resources=network-attachment-definitions,verbs=get
+// +kubebuilder:rbac:groups="",resources=persistentvolumeclaims,verbs=get;list;watch;create;patch;delete
+// +kubebuilder:rbac:groups="",resources=persistentvolumes,verbs=get;patch
+// +kubebuilder:rbac:groups="",resources=namespaces;configmaps;serviceaccounts,verbs=get
+// +kubebuilder:rbac:groups="",resources=resourcequotas,verbs=list
+// +kubebuilder:rbac:groups=apps,resources=controllerrevisions,verbs=get;list;create;patch;delete
+// +kubebuilder:rbac:groups=storage.k8s.io,resources=storageclasses,verbs=list
+
+// Reconcile observes one restore, plans, acts and reports. Every decision is in
+// restore.Plan; what is here only reads and writes.
+func (r *RestoreReconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
+	rs := &v1alpha1.VMStateRestore{}
+	if err := r.Live.Get(ctx, req.NamespacedName, rs); err != nil {
+		return ctrl.Result{}, client.IgnoreNotFound(err)
+	}
+	if rs.DeletionTimestamp != nil && len(rs.Finalizers) == 0 {
+		return ctrl.Result{}, nil // the garbage collector takes what was made
+	}
+	seen, err := r.observe(ctx, rs)
+	if err != nil {
+		return ctrl.Result{}, fmt.Errorf("observe: %w", err)
+	}
+	d := restore.Plan(seen)
+	_, err = r.executor().run(ctx, rs, d.Actions)
+	if err != nil {
+		d = d.Interrupted(seen, err) // same state, err in its message, nothing recorded
+	}
+	if apierrors.IsConflict(err) {
+		return ctrl.Result{RequeueAfter: time.Second}, nil // what was planned for has changed: look again
+	}
+	return ctrl.Result{RequeueAfter: d.RequeueAfter}, errors.Join(err, r.report(ctx, rs, d, seen.Now))
+}
+
+func (r *RestoreReconciler) executor() *executor {
+	return &executor{client: r.Client, live: r.Live, guests: r.Guests, image: r.Image, now: r.now}
+}
+
+func (r *RestoreReconciler) now() time.Time {
+	if r.Now == nil {
+		return time.Now()
+	}
+	return r.Now()
+}
+
+// report writes the status once, if the restore is still as it was read.
+func (r *RestoreReconciler) report(ctx context.Context, rs *v1alpha1.VMStateRestore, d restore.Decision, now time.Time) error {
+	before := rs.DeepCopy()
+	keep := rs.Status.Conditions
+	rs.Status = d.Status
+	rs.Status.Conditions = keep
+	rs.Status.ObservedGeneration = rs.Generation
+	conditions.Write(conditions.Target{List: &rs.Status.Conditions, Generation: rs.Generation, Now: metav1.NewTime(now)}, d.State, d.Reason, d.Message)
+	patch := client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
+	err := r.Status().Patch(ctx, rs, patch)
+	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
+		return nil // we acted on an old copy; the newer one is on its way here
+	}
+	if err != nil {
+		return fmt.Errorf("patch status: %w", err)
+	}
+	r.announce(before, rs)
+	return nil
+}
+
+// announce tells transitions as Events.
+func (r *RestoreReconciler) announce(before, after *v1alpha1.VMStateRestore) {
+	was := meta.FindStatusCondition(before.Status.Conditions, v1alpha1.ConditionReady)
+	is := meta.FindStatusCondition(after.Status.Conditions, v1alpha1.ConditionReady)
+	if is == nil || was != nil && was.Reason == is.Reason && was.Status == is.Status {
+		return
+	}
+	kind := corev1.EventTypeNormal
+	if after.Status.Failure != nil || meta.IsStatusConditionTrue(after.Status.Conditions, v1alpha1.ConditionStalled) {
+		kind = corev1.EventTypeWarning
+	}
+	message := is.Message
+	if len(message) > 1000 { // an Event's note has at most 1024 bytes
+		message = message[:1000] + "…"
+	}
+	r.Events.Eventf(after, nil, kind, is.Reason, "Restore", "%s", message)
+}
+
+// SetupWithManager watches restores, what they make, and what they wait for.
+func (r *RestoreReconciler) SetupWithManager(mgr ctrl.Manager) error {
+	toTarget := handler.EnqueueRequestsFromMapFunc(r.restoresWhere(func(rs *v1alpha1.VMStateRestore, name string) bool {
+		return restore.TargetName(rs) == name
+	}))
+	toSource := handler.EnqueueRequestsFromMapFunc(r.restoresWhere(func(rs *v1alpha1.VMStateRestore, name string) bool {
+		b, s := rs.Spec.Source.BackupRef, rs.Spec.Source.StoreRef
+		return b != nil && b.Name == name || s != nil && s.Name == name
+	}))
+	return ctrl.NewControllerManagedBy(mgr).
+		For(&v1alpha1.VMStateRestore{}).
+		Owns(&batchv1.Job{}).
+		Owns(&v1alpha1.VMStateReport{}).
+		Owns(&corev1.PersistentVolumeClaim{}).
+		Watches(&kubevirtv1.VirtualMachine{}, toTarget).
+		Watches(&kubevirtv1.VirtualMachineInstance{}, toTarget).
+		Watches(&v1alpha1.VMStateBackup{}, toSource).
+		Watches(&v1alpha1.VMStateStore{}, toSource).
+		Complete(r)
+}
+
+// restoresWhere finds the restores in an object's namespace that are not done and have to
+// do with its name.
+func (r *RestoreReconciler) restoresWhere(concerns func(*v1alpha1.VMStateRestore, string) bool) handler.MapFunc {
+	return func(ctx context.Context, obj client.Object) []reconcile.Request {
+		list := &v1alpha1.VMStateRestoreList{}
+		if err := r.List(ctx, list, client.InNamespace(obj.GetNamespace())); err != nil {
+			ctrl.LoggerFrom(ctx).Error(err, "Listing restores to wake")
+			return nil
+		}
+		var out []reconcile.Request
+		for i := range list.Items {
+			if rs := &list.Items[i]; rs.Status.CompletedAt == nil && concerns(rs, obj.GetName()) {
+				out = append(out, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(rs)})
+			}
+		}
+		return out
+	}
+}

@@ -1,0 +1,42 @@
+// Package restore decides the next step of a VMStateRestore.
+//
+// Plan looks at what exists and answers with effects and records. It reads no cluster,
+// store or clock; package controllers does that for it. The first row that holds wins:
+//
+//	seen                                 done                                    Ready reason
+//	done, replaced volumes kept too long delete them                             Restored
+//	done                                 finalizer off                           Restored, DryRun
+//	given up, all undone                 finalizer off                           the failure's
+//	committed, machine gone              give up: nothing can be put back        SwitchFailed
+//	committed, not on its new claims     write the spec of the backup            Switching
+//	committed, an instance made before   delete it                               Stopping
+//	committed, starts denied             allow them                              Switching
+//	committed, started                   wait until it runs                      Starting
+//	started                              replaced claims out of reach            CleaningUp
+//	given up, something left             undo it, last step first                the failure's
+//	restore deleted                      give up                                 SwitchFailed
+//	source not known                     look it up; Job for one in a store      Resolving
+//	something in the way                 give up; status.findings lists all      PreflightFailed
+//	dry run                              nothing                                 DryRun
+//	claims missing                       make them                               Filling
+//	claims not filled                    Job that fills and reads back           Filling
+//	filled                               finalizer; record machine and claims    Switching
+//	machine runs                         halt it, wait                           Stopping
+//	starts allowed                       deny them (restoreInProgress)           Switching
+//	spec on real claims                  one disk on a claim that is not there   Switching
+//	old state labelled                   take its label off                      Switching
+//	new claims the restore's             give them to the machine, label state   Switching
+//	one labelled claim, ours             try the last write, record the commit   Switching
+//
+// What cannot be seen again (the machine's spec, run strategy and claims from before, that
+// the switch was committed or given up) is recorded before any effect that depends on it,
+// and a record has no effect in its own pass. Commit and failure exclude each other: both
+// are one write of the same status, and whichever is first decides whether the next pass
+// goes forward or back.
+//
+// Why the order is what it is: with no labelled claim KubeVirt makes a blank firmware
+// state, with two it picks one at random, and it starts a machine from caches that are not
+// ordered. What holds is that an instance whose ordinary claim does not exist stops before
+// its firmware state is handled. So from before the first label moves until after the last,
+// the machine's spec names a claim that does not exist.
+package restore
