@@ -67,7 +67,11 @@ func GetRange(ctx context.Context, s Store, key string, offset, length int64) ([
 	}
 	defer r.Close()
 	b := make([]byte, length)
-	if _, err := io.ReadFull(r, b); err != nil {
+	_, err = io.ReadFull(r, b)
+	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+		err = fmt.Errorf("%w: %w", ErrShort, err)
+	}
+	if err != nil {
 		return nil, fmt.Errorf("read %d bytes at %d of %q: %w", length, offset, key, err)
 	}
 	return b, nil
