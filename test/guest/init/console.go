@@ -95,7 +95,7 @@ func (m *machine) stepTimes(n int) {
 			return
 		}
 	}
-	say("GEN %d", gen)
+	say("STEP gen=%d", gen)
 }
 
 func (m *machine) fill(n int) {

@@ -88,7 +88,7 @@ func (s *stepper) stepAndSay() {
 	}
 	if now := time.Now(); now.Sub(s.printed) >= printInterval {
 		s.printed = now
-		say("GEN %d", gen)
+		say("STEP gen=%d", gen)
 	}
 }
 

@@ -92,14 +92,14 @@ func source(t *testing.T) (early, late set) {
 	ctx, cancel := context.WithTimeout(t.Context(), bootLimit)
 	defer cancel()
 	for range 3 {
-		_, err := v.Expect(ctx, "^GEN ")
+		_, err := v.Expect(ctx, "^STEP gen=")
 		must(t, err)
 	}
 	must(t, v.Pause(ctx))
 	early = compose(t, late.disk, late.state)
 	must(t, v.Resume(ctx))
 	for range 3 {
-		_, err := v.Expect(ctx, "^GEN ")
+		_, err := v.Expect(ctx, "^STEP gen=")
 		must(t, err)
 	}
 	for command, want := range map[string]string{"guest-ping": "{}", "guest-fsfreeze-status": `"thawed"`} {
@@ -167,7 +167,7 @@ func TestFreezeHoldsTheDisk(t *testing.T) {
 	if got, err := v.Agent(ctx, "guest-fsfreeze-thaw"); err != nil || string(got) != "1" {
 		t.Errorf("thaw: got %s, %v, want 1", got, err)
 	}
-	_, err = v.Expect(ctx, "^GEN ")
+	_, err = v.Expect(ctx, "^STEP gen=")
 	must(t, err, v.Poweroff(ctx))
 	if r, verdict := judge(t, s); verdict.Kind != generation.Whole {
 		t.Errorf("after a shutdown: %+v: %+v, want whole", r, verdict)
