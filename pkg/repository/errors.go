@@ -3,6 +3,7 @@ package repository
 import (
 	"errors"
 
+	"github.com/vmstate/vmstate/pkg/repository/commit"
 	"github.com/vmstate/vmstate/pkg/repository/keys"
 )
 
@@ -29,7 +30,7 @@ var (
 	ErrNoCommit = errors.New("no such backup")
 	// ErrAborted: this run was ended for good by garbage collection; only a new
 	// backup can follow.
-	ErrAborted = errors.New("run was aborted")
+	ErrAborted = commit.ErrAborted
 	// ErrOtherBackup: a commit or session of this backup UID is there and describes
 	// other volumes or another virtual machine.
 	ErrOtherBackup = errors.New("backup UID was used for another backup")
@@ -43,6 +44,9 @@ var (
 	ErrInvalid = errors.New("invalid argument")
 	// ErrVerify: what was read back from a restored volume is not what was written.
 	ErrVerify = errors.New("read-back differs")
+	// ErrParent: the index of the parent turned out to be unusable in the middle of
+	// the run. Begin again with BackupSpec.Full.
+	ErrParent = errors.New("parent backup is unusable")
 	// ErrSource: the volume that is backed up could not be read.
 	ErrSource = errors.New("read source volume")
 )

@@ -6,6 +6,7 @@ import (
 	"iter"
 	"time"
 
+	"github.com/vmstate/vmstate/pkg/repository/blockfile"
 	"github.com/vmstate/vmstate/pkg/repository/tree"
 )
 
@@ -37,9 +38,12 @@ type BackupSpec struct {
 	// Created is the time of the moment, to the second, UTC.
 	Created time.Time
 	// Parent is the backup that this one sends the difference to; nil sends all. A
-	// parent that is gone, damaged or of an older key epoch is left aside, which
+	// parent that is gone, unreadable or of an older key epoch is left aside, which
 	// Result.Full tells. A rerun keeps the parent of its first attempt.
 	Parent *CommitRef
+	// Full takes nothing over from Parent, which stays the link of the chain. It is
+	// the way on after an AddBlock or Commit that ended with ErrParent.
+	Full bool
 	// Recipients can open the data of this run.
 	Recipients Recipients
 	// Owner numbers the cluster that judges this run's session dead; 0 is the first.
@@ -69,9 +73,7 @@ type Progress struct {
 }
 
 // Extent is a range of a volume that may hold data.
-type Extent struct {
-	Offset, Length int64
-}
+type Extent = blockfile.Extent
 
 // BlockVolume is a disk to be stored. What is outside Extents is zero and is not
 // read; nil Extents reads all. Extents come in order and do not overlap.

@@ -1,0 +1,277 @@
+package repository
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"math"
+	"time"
+
+	"github.com/vmstate/vmstate/pkg/objectstore"
+	"github.com/vmstate/vmstate/pkg/repository/commit"
+	"github.com/vmstate/vmstate/pkg/repository/index"
+	"github.com/vmstate/vmstate/pkg/repository/keys"
+	"github.com/vmstate/vmstate/pkg/repository/layout"
+	"github.com/vmstate/vmstate/pkg/repository/pack"
+)
+
+// MaxMoment bounds the moment record in bytes.
+const MaxMoment = commit.MaxMoment
+
+const (
+	defaultPackBytes  = 32 << 20
+	minPackBytes      = 1 << 20
+	maxPackBytes      = 64 << 20
+	defaultCheckpoint = time.Minute
+	// uploads is how many packs may be on their way to the store at once; one more
+	// is being filled.
+	uploads = 2
+)
+
+// Backup is one run. It is used from one goroutine.
+type Backup struct {
+	repo    *Repository
+	spec    BackupSpec
+	epoch   *keys.Epoch
+	vm      keys.ID
+	session commit.Session
+	found   *Result
+
+	origin     keys.Origin
+	commitment [32]byte
+	keyBytes   int64
+	parent     *opened // nil if nothing is taken over
+	objects    objects
+	nodes      *index.Nodes
+	ordinals   uint64 // the next free place in the pack table
+	keyBase    uint64 // the place of attempt 1 in the key table
+
+	up       *pack.Uploader
+	data     *pack.Data
+	index    *pack.Index
+	frames   *framer
+	flushed  time.Time
+	recorded int // data packs since the last checkpoint
+
+	resume   *resume
+	accounts accounts
+	packs    []pack.Numbered // stored, of this attempt and of those it continues
+	pending  []pack.Numbered // of packs, those in no directory yet
+	volumes  []commit.Volume
+	progress Progress
+	failed   error
+}
+
+// Begin starts or continues the run of one backup. Backup.Committed tells whether
+// an earlier attempt has finished it.
+func (r *Repository) Begin(ctx context.Context, spec BackupSpec) (*Backup, error) {
+	if r.keys == nil {
+		return nil, ErrNoKeys
+	}
+	if err := spec.check(); err != nil {
+		return nil, err
+	}
+	epoch, err := r.epoch(ctx, r.keys.Epoch())
+	if err != nil {
+		return nil, err
+	}
+	vm := epoch.VM(spec.VM.UID)
+	b := &Backup{
+		repo: r, spec: spec, epoch: epoch, vm: vm,
+		objects:  objects{r.store, vm},
+		nodes:    index.NewNodes(epoch.Set, vm),
+		accounts: newAccounts(),
+	}
+	if err := b.openSession(ctx); err != nil {
+		return nil, err
+	}
+	if b.found != nil {
+		return b, nil
+	}
+	if err := b.openParent(ctx); err != nil {
+		return nil, err
+	}
+	if err := b.claim(ctx); err != nil {
+		return nil, err
+	}
+	if err := b.openResume(ctx); err != nil {
+		return nil, err
+	}
+	b.start(ctx)
+	return b, nil
+}
+
+func (s *BackupSpec) check() error {
+	switch {
+	case s.VM.UID == "" || s.Backup.UID == "":
+		return fmt.Errorf("%w: the UID of the virtual machine or of the backup is empty", ErrInvalid)
+	case s.Recipients.Empty():
+		return fmt.Errorf("%w: no recipient is given", ErrInvalid)
+	case s.Created.Unix() < 0:
+		return fmt.Errorf("%w: time of the backup %s is before 1970", ErrInvalid, s.Created)
+	}
+	if s.PackBytes == 0 {
+		s.PackBytes = defaultPackBytes
+	}
+	if s.PackBytes < minPackBytes || s.PackBytes > maxPackBytes {
+		return fmt.Errorf("%w: packs of %d bytes; %d to %d are allowed", ErrInvalid, s.PackBytes, minPackBytes, maxPackBytes)
+	}
+	if s.CheckpointEvery == 0 {
+		s.CheckpointEvery = defaultCheckpoint
+	}
+	if s.Progress == nil {
+		s.Progress = func(Progress) {}
+	}
+	return nil
+}
+
+// openSession pins the parent, or finds what an earlier attempt has pinned, and
+// then whether it has committed.
+func (b *Backup) openSession(ctx context.Context) error {
+	b.session = commit.Session{
+		Repository: b.repo.id, Epoch: b.epoch.Epoch, VM: b.vm,
+		Run: b.epoch.Run(b.vm, b.spec.Backup.UID), Owner: b.spec.Owner,
+	}
+	if b.spec.Parent != nil {
+		l, err := linkOf(*b.spec.Parent, b.vm)
+		if err != nil {
+			return err
+		}
+		b.session.Parent = &l
+	}
+	key := layout.Session(b.vm, b.session.Run)
+	_, err := b.repo.store.Create(ctx, key, b.session.Encode(b.repo.keys))
+	if err == nil {
+		return nil
+	}
+	if !errors.Is(err, objectstore.ErrExists) {
+		return fmt.Errorf("create session: %w", err)
+	}
+	object, err := objectstore.Get(ctx, b.repo.store, key, commit.MaxObject)
+	if err != nil {
+		return fmt.Errorf("read session: %w", readError(err))
+	}
+	earlier, err := commit.DecodeSession(object, b.epoch.SigningKey)
+	if err != nil {
+		return fmt.Errorf("session %q: %w", key, err)
+	}
+	if earlier.Repository != b.repo.id || earlier.VM != b.vm || earlier.Run != b.session.Run {
+		return fmt.Errorf("session %q: %w: it is another run's", key, ErrNotAuthentic)
+	}
+	b.session = earlier
+	return b.findCommit(ctx)
+}
+
+func (b *Backup) commitKey() string {
+	return layout.Commit(b.vm, b.session.Sequence(), b.session.Run)
+}
+
+// findCommit looks for the commit of this run, which an earlier attempt may have
+// made, and which garbage collection may have forbidden.
+func (b *Backup) findCommit(ctx context.Context) error {
+	o, err := b.repo.readCommit(ctx, CommitRef{Key: b.commitKey()})
+	if errors.Is(err, ErrNoCommit) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if o.record.VM.UID != b.spec.VM.UID || o.record.Backup.UID != b.spec.Backup.UID {
+		return fmt.Errorf("commit %q: %w", o.ref.Key, ErrOtherBackup)
+	}
+	found := resultOf(o)
+	found.Found = true
+	b.found = &found
+	return nil
+}
+
+// openParent opens the pinned parent. One that cannot serve is left aside; a store
+// that cannot be reached is an error.
+func (b *Backup) openParent(ctx context.Context) error {
+	link := b.session.Parent
+	if link == nil || b.spec.Full {
+		return nil
+	}
+	o, err := b.repo.readCommit(ctx, refOf(b.vm, *link))
+	switch {
+	case isBroken(err), errors.Is(err, ErrNoCommit), errors.Is(err, ErrAborted),
+		errors.Is(err, ErrUnsupported), errors.Is(err, ErrNoIdentity):
+		return nil
+	case err != nil:
+		return fmt.Errorf("open parent: %w", err)
+	case o.epoch.Epoch != b.epoch.Epoch:
+		return nil
+	}
+	_, err = b.repo.store.Stat(ctx, layout.Tombstone(b.vm, link.Sequence, link.Run))
+	switch {
+	case err == nil:
+		return nil // it is being removed
+	case !errors.Is(err, objectstore.ErrNotFound):
+		return fmt.Errorf("look for tombstone of parent: %w", err)
+	}
+	b.parent = o
+	b.ordinals, b.keyBase = o.record.Packs.Next, o.record.Keys.Next
+	return nil
+}
+
+// claim takes the next attempt of the run, by storing a fresh data key under a name
+// that only one process can take.
+func (b *Backup) claim(ctx context.Context) error {
+	var secret [32]byte
+	rand.Read(secret[:])
+	file, err := b.spec.Recipients.Wrap(secret[:])
+	if err != nil {
+		return err
+	}
+	for n := 1; n <= math.MaxUint16; n++ {
+		b.origin = keys.Origin{Run: b.session.Run, Attempt: uint16(n)}
+		_, err := objectstore.CreateOrSame(ctx, b.repo.store, layout.DataKey(b.vm, b.origin), file)
+		if errors.Is(err, objectstore.ErrExists) {
+			continue
+		}
+		if err != nil {
+			return fmt.Errorf("claim attempt %d: %w", n, err)
+		}
+		b.keyBytes = int64(len(file))
+		b.commitment = keys.Commitment(secret, b.repo.id, b.vm, b.origin)
+		return b.newFramer(secret)
+	}
+	return fmt.Errorf("%w: %d attempts", ErrTooLarge, math.MaxUint16)
+}
+
+func (b *Backup) start(ctx context.Context) {
+	a := &pack.Attempt{
+		VM: b.vm, Origin: b.origin, Ordinals: &b.ordinals,
+		Tagger: pack.NewTagger(b.epoch.Set, b.vm),
+	}
+	b.up = pack.NewUploader(ctx, b.repo.store, uploads)
+	b.data = pack.NewData(a, b.up, b.spec.PackBytes, uploads+1)
+	b.index = pack.NewIndex(a, b.repo.store, b.nodes)
+	b.flushed = time.Now()
+	b.frames.start()
+}
+
+// Committed returns the result of an earlier attempt, or nil. If it is not nil,
+// only Close may follow.
+func (b *Backup) Committed() *Result { return b.found }
+
+// Close ends the run's goroutines. It removes nothing from the store.
+func (b *Backup) Close() {
+	if b.up == nil {
+		return
+	}
+	b.frames.close()
+	b.up.Close()
+}
+
+// keyOrdinal is the place of this attempt's data key in the key table.
+func (b *Backup) keyOrdinal() uint64 { return b.keyBase + uint64(b.origin.Attempt) - 1 }
+
+// domain is the chain that ids and fingerprints are keyed for.
+func (b *Backup) domain() keys.ID {
+	if b.parent != nil {
+		return b.parent.record.Domain
+	}
+	return b.vm
+}

@@ -1,0 +1,134 @@
+// Package blockfile reads and writes disks that are files or block devices: holes
+// are found where the kernel tells of them, zeros are made without writing them, and
+// the page cache of the node is left as it was.
+package blockfile
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"iter"
+	"os"
+	"sync/atomic"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// Extent is a range that may hold data.
+type Extent struct {
+	Offset, Length int64
+}
+
+// Source is a disk to be read. It may be read by several goroutines.
+type Source struct {
+	file         *os.File
+	size         int64
+	logicalBlock int
+	device       bool
+	dropped      atomic.Int64
+}
+
+// dropEvery is how many bytes are read before the page cache is told to forget them.
+const dropEvery = 8 << 20
+
+// Open opens a regular file or a block device for reading.
+func Open(path string) (*Source, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	s := &Source{file: f}
+	if s.size, s.logicalBlock, s.device, err = measure(f); err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	_ = unix.Fadvise(int(f.Fd()), 0, 0, unix.FADV_SEQUENTIAL)
+	return s, nil
+}
+
+// measure returns the size of a file or device, and the sector size of a device.
+func measure(f *os.File) (size int64, logicalBlock int, device bool, err error) {
+	info, err := f.Stat()
+	if err != nil {
+		return 0, 0, false, err
+	}
+	switch mode := info.Mode(); {
+	case mode.IsRegular():
+		return info.Size(), 0, false, nil
+	case mode&fs.ModeDevice != 0 && mode&fs.ModeCharDevice == 0:
+	default:
+		return 0, 0, false, fmt.Errorf("%q is neither a regular file nor a block device", f.Name())
+	}
+	if logicalBlock, err = unix.IoctlGetInt(int(f.Fd()), unix.BLKSSZGET); err != nil {
+		return 0, 0, false, fmt.Errorf("sector size of %q: %w", f.Name(), err)
+	}
+	size, err = f.Seek(0, io.SeekEnd)
+	return size, logicalBlock, true, err
+}
+
+// Size in bytes.
+func (s *Source) Size() int64 { return s.size }
+
+// LogicalBlockSize of a device in bytes, 0 for a file.
+func (s *Source) LogicalBlockSize() int { return s.logicalBlock }
+
+// ReadAt is io.ReaderAt. What was read is dropped from the page cache.
+func (s *Source) ReadAt(p []byte, off int64) (int, error) {
+	n, err := s.file.ReadAt(p, off)
+	from := s.dropped.Load()
+	if end := off + int64(n); end-from >= dropEvery && s.dropped.CompareAndSwap(from, end) {
+		_ = unix.Fadvise(int(s.file.Fd()), from, end-from, unix.FADV_DONTNEED)
+	}
+	return n, err
+}
+
+// Extents yields what a file has allocated. A block device tells nothing of that,
+// so all of it is one extent.
+func (s *Source) Extents() iter.Seq2[Extent, error] {
+	return func(yield func(Extent, error) bool) {
+		if s.device {
+			yield(Extent{0, s.size}, nil)
+			return
+		}
+		for at := int64(0); at < s.size; {
+			data, err := unix.Seek(int(s.file.Fd()), at, unix.SEEK_DATA)
+			if errors.Is(err, unix.ENXIO) {
+				return // only a hole is left
+			}
+			if errors.Is(err, unix.EINVAL) { // this filesystem does not tell
+				yield(Extent{at, s.size - at}, nil)
+				return
+			}
+			var hole int64
+			if err == nil {
+				hole, err = unix.Seek(int(s.file.Fd()), data, unix.SEEK_HOLE)
+			}
+			if err != nil {
+				yield(Extent{}, fmt.Errorf("look for holes in %q: %w", s.file.Name(), err))
+				return
+			}
+			hole = min(hole, s.size)
+			if hole <= data || !yield(Extent{data, hole - data}, nil) {
+				return
+			}
+			at = hole
+		}
+	}
+}
+
+// Close closes the file.
+func (s *Source) Close() error { return s.file.Close() }
+
+// blockRange is the argument of BLKZEROOUT and its like.
+type blockRange struct {
+	offset, length uint64
+}
+
+func ioctlRange(f *os.File, request uint, r blockRange) error {
+	_, _, errno := unix.Syscall(unix.SYS_IOCTL, f.Fd(), uintptr(request), uintptr(unsafe.Pointer(&r)))
+	if errno != 0 {
+		return errno
+	}
+	return nil
+}

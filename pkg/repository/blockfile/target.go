@@ -1,0 +1,111 @@
+package blockfile
+
+import (
+	"errors"
+	"fmt"
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// Target is a disk to be written and read back. It may be used by several goroutines.
+type Target struct {
+	file         *os.File
+	size         int64
+	logicalBlock int
+	device       bool
+}
+
+// ErrTooSmall: a device or file has fewer bytes than it must take.
+var ErrTooSmall = errors.New("target is too small")
+
+// Create makes a new sparse file of size bytes, which reads as zeros. An existing
+// file is an error that is fs.ErrExist.
+func Create(path string, size int64) (*Target, error) {
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o660)
+	if err != nil {
+		return nil, err
+	}
+	if err := f.Truncate(size); err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return &Target{file: f, size: size}, nil
+}
+
+// OpenTarget opens an existing file or device to take size bytes. A file is grown to
+// that or cut to it; of a larger device the rest is left alone. ErrTooSmall for a
+// smaller device.
+func OpenTarget(path string, size int64) (*Target, error) {
+	f, err := os.OpenFile(path, os.O_RDWR, 0)
+	if err != nil {
+		return nil, err
+	}
+	t := &Target{file: f, size: size}
+	var have int64
+	if have, t.logicalBlock, t.device, err = measure(f); err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	switch {
+	case t.device && have < size:
+		err = fmt.Errorf("%w: %q has %d bytes, %d are needed", ErrTooSmall, path, have, size)
+	case !t.device && have != size:
+		err = f.Truncate(size)
+	}
+	if err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return t, nil
+}
+
+// LogicalBlockSize of a device in bytes, 0 for a file.
+func (t *Target) LogicalBlockSize() int { return t.logicalBlock }
+
+// WriteAt is io.WriterAt.
+func (t *Target) WriteAt(p []byte, off int64) (int, error) { return t.file.WriteAt(p, off) }
+
+// ReadAt is io.ReaderAt. After Sync it reads what the disk has, not what the page
+// cache holds of it.
+func (t *Target) ReadAt(p []byte, off int64) (int, error) { return t.file.ReadAt(p, off) }
+
+// Zero makes a range read as zeros: by a hole in a file, by the device's own means
+// where it has such, by writing zeros otherwise. A discard alone would prove nothing.
+func (t *Target) Zero(off, length int64) error {
+	if length <= 0 {
+		return nil
+	}
+	var err error
+	if t.device {
+		err = ioctlRange(t.file, unix.BLKZEROOUT, blockRange{uint64(off), uint64(length)})
+	} else {
+		err = unix.Fallocate(int(t.file.Fd()), unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, off, length)
+	}
+	if err == nil {
+		return nil
+	}
+	return t.writeZeros(off, length)
+}
+
+func (t *Target) writeZeros(off, length int64) error {
+	zeros := make([]byte, min(length, 1<<20))
+	for length > 0 {
+		n, err := t.file.WriteAt(zeros[:min(length, int64(len(zeros)))], off)
+		if err != nil {
+			return err
+		}
+		off, length = off+int64(n), length-int64(n)
+	}
+	return nil
+}
+
+// Sync makes everything written durable and forgets what the page cache holds of
+// it, so that reads come from the disk.
+func (t *Target) Sync() error {
+	if err := unix.Fdatasync(int(t.file.Fd())); err != nil {
+		return fmt.Errorf("sync %q: %w", t.file.Name(), err)
+	}
+	_ = unix.Fadvise(int(t.file.Fd()), 0, 0, unix.FADV_DONTNEED)
+	return nil
+}
+
+// Close syncs and closes.
+func (t *Target) Close() error { return errors.Join(t.file.Sync(), t.file.Close()) }

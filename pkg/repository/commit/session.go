@@ -1,0 +1,70 @@
+package commit
+
+import (
+	"bytes"
+	"crypto/ed25519"
+	"fmt"
+	"math"
+
+	"github.com/vmstate/vmstate/pkg/repository/keys"
+	"github.com/vmstate/vmstate/pkg/repository/wire"
+)
+
+// Session pins the parent of a run before anything else is written, so that a
+// rerun takes the same and garbage collection spares it. It holds no time: who may
+// judge it dead is its owner, by looking at the writer.
+type Session struct {
+	Repository keys.ID
+	Epoch      uint32
+	VM, Run    keys.ID
+	Owner      uint64
+	Parent     *Link
+}
+
+// Sequence is what the commit of this run counts.
+func (s Session) Sequence() uint64 {
+	if s.Parent == nil {
+		return 1
+	}
+	return s.Parent.Sequence + 1
+}
+
+// Encode returns the signed object.
+func (s Session) Encode(k *keys.Keys) []byte {
+	b := append([]byte(magicSession), s.Repository[:]...)
+	b = wire.AppendUvarint(b, uint64(s.Epoch))
+	b = append(b, s.VM[:]...)
+	b = append(b, s.Run[:]...)
+	b = wire.AppendUvarint(b, s.Owner)
+	b = wire.AppendBool(b, s.Parent != nil)
+	if s.Parent != nil {
+		b = appendLink(b, *s.Parent)
+	}
+	return append(b, k.Sign(sessionContext, b)...)
+}
+
+// DecodeSession checks the signature of a session and reads it.
+func DecodeSession(object []byte, signer ed25519.PublicKey) (Session, error) {
+	var s Session
+	cut := len(object) - ed25519.SignatureSize
+	if cut < 0 || !bytes.HasPrefix(object, []byte(magicSession)) {
+		return s, fmt.Errorf("%w: not a session", keys.ErrDamaged)
+	}
+	if !ed25519.Verify(signer, append([]byte(sessionContext), object[:cut]...), object[cut:]) {
+		return s, fmt.Errorf("%w: signature does not match", keys.ErrNotAuthentic)
+	}
+	d := wire.NewDecoder(object[len(magicSession):cut])
+	d.Copy(s.Repository[:])
+	s.Epoch = uint32(d.Uvarint(math.MaxUint32))
+	d.Copy(s.VM[:])
+	d.Copy(s.Run[:])
+	s.Owner = d.Uvarint(math.MaxUint64)
+	if d.Bool() {
+		l := takeLink(d)
+		s.Parent = &l
+	}
+	if err := d.Close(); err != nil {
+		return Session{}, fmt.Errorf("%w: session: %w", keys.ErrDamaged, err)
+	}
+	return s, nil
+}

@@ -1,0 +1,122 @@
+package repository
+
+import (
+	"context"
+	"crypto/subtle"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/vmstate/vmstate/pkg/objectstore"
+	"github.com/vmstate/vmstate/pkg/repository/index"
+	"github.com/vmstate/vmstate/pkg/repository/keys"
+	"github.com/vmstate/vmstate/pkg/repository/layout"
+)
+
+// maxKeyFile bounds an age file with one data key: 64 hybrid recipients fit.
+const maxKeyFile = 256 << 10
+
+// dataKeys opens the data keys that frames need, each once.
+type dataKeys struct {
+	repo  *Repository
+	vm    keys.ID
+	table *index.Entries[index.DataKey]
+
+	mu     sync.Mutex
+	opened map[keys.Origin][32]byte
+}
+
+func (r *Repository) openDataKeys(ctx context.Context, o *opened) (*dataKeys, error) {
+	if len(r.identities) == 0 {
+		return nil, ErrNoIdentity
+	}
+	table, err := index.OpenKeys(ctx, o.nodes(), objects{r.store, o.header.VM}, o.record.Keys)
+	if err != nil {
+		return nil, fmt.Errorf("read key table: %w", err)
+	}
+	return &dataKeys{repo: r, vm: o.header.VM, table: table, opened: map[keys.Origin][32]byte{}}, nil
+}
+
+// get returns a data key that open has opened.
+func (d *dataKeys) get(o keys.Origin) [32]byte {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.opened[o]
+}
+
+// open makes the key of a frame available. It is called from one goroutine.
+func (d *dataKeys) open(ctx context.Context, f *index.Frame) error {
+	d.mu.Lock()
+	_, have := d.opened[f.Key]
+	d.mu.Unlock()
+	if have {
+		return nil
+	}
+	entry, ok, err := d.table.Get(ctx, f.KeyOrdinal)
+	if err != nil {
+		return fmt.Errorf("read key table: %w", err)
+	}
+	if !ok || entry.Origin != f.Key {
+		return fmt.Errorf("%w: key table does not name the data key of run %s", ErrDamaged, f.Key.Run)
+	}
+	key, err := d.read(ctx, entry)
+	if err != nil {
+		return err
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.opened[f.Key] = key
+	return nil
+}
+
+// read opens the key file of an attempt. If that is for other recipients, the files
+// that were added for later ones are listed and tried.
+func (d *dataKeys) read(ctx context.Context, entry index.DataKey) ([32]byte, error) {
+	name := layout.DataKey(d.vm, entry.Origin)
+	key, err := d.try(ctx, name, entry)
+	if !errors.Is(err, ErrWrongIdentity) {
+		return key, err
+	}
+	wrong := err
+	for info, err := range d.repo.store.List(ctx, strings.TrimSuffix(name, ".age")+"-") {
+		if err != nil {
+			return key, fmt.Errorf("list key files: %w", err)
+		}
+		key, err = d.try(ctx, info.Key, entry)
+		if !errors.Is(err, ErrWrongIdentity) {
+			return key, err
+		}
+	}
+	return key, fmt.Errorf("%w: %s", wrong, d.whoCan(ctx, entry))
+}
+
+func (d *dataKeys) try(ctx context.Context, name string, entry index.DataKey) ([32]byte, error) {
+	file, err := objectstore.Get(ctx, d.repo.store, name, maxKeyFile)
+	if err != nil {
+		return [32]byte{}, fmt.Errorf("read data key: %w", readError(err))
+	}
+	plain, err := keys.Unwrap(file, d.repo.identities)
+	if err != nil {
+		return [32]byte{}, fmt.Errorf("data key %q: %w", name, err)
+	}
+	if len(plain) != 32 {
+		return [32]byte{}, fmt.Errorf("data key %q: %w: it has %d bytes", name, ErrDamaged, len(plain))
+	}
+	key := [32]byte(plain)
+	commitment := keys.Commitment(key, d.repo.id, d.vm, entry.Origin)
+	if subtle.ConstantTimeCompare(commitment[:], entry.Commitment[:]) != 1 {
+		return [32]byte{}, fmt.Errorf("data key %q: %w: it is not the key that the backup names", name, ErrNotAuthentic)
+	}
+	return key, nil
+}
+
+// whoCan tells which recipients can open the data of a run, as its commit says.
+func (d *dataKeys) whoCan(ctx context.Context, entry index.DataKey) string {
+	o, err := d.repo.readCommit(ctx, CommitRef{Key: layout.Commit(d.vm, entry.Sequence, entry.Origin.Run)})
+	if err != nil {
+		return "its recipients are not known, since its own commit cannot be read"
+	}
+	return "it opens for the recipients with fingerprints " + strings.Join(slices.Sorted(slices.Values(o.record.Recipients)), ", ")
+}

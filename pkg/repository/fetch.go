@@ -1,0 +1,162 @@
+package repository
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/klauspost/compress/zstd"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/vmstate/vmstate/pkg/repository/frame"
+	"github.com/vmstate/vmstate/pkg/repository/index"
+	"github.com/vmstate/vmstate/pkg/repository/keys"
+	"github.com/vmstate/vmstate/pkg/repository/layout"
+)
+
+// restoreWorkers is how many reads are under way at once. Each has up to readBytes
+// in memory.
+const restoreWorkers = 8
+
+// restoreWorker brings in one read after the other.
+type restoreWorker struct {
+	run     *restore
+	hasher  *index.Hasher
+	decoder *zstd.Decoder
+	openers map[keys.Origin]*frame.Opener
+	sealed  []byte
+	plain   []byte
+}
+
+func (r *restore) makeWorkers() error {
+	for range restoreWorkers {
+		d, err := frame.NewDecoder()
+		if err != nil {
+			return err
+		}
+		r.workers = append(r.workers, &restoreWorker{
+			run: r, decoder: d, openers: map[keys.Origin]*frame.Opener{},
+			hasher: index.NewHasher(r.opened.epoch.Set, r.opened.record.Domain),
+		})
+	}
+	return nil
+}
+
+// fetch brings the units of the window into the target.
+func (r *restore) fetch(ctx context.Context) error {
+	requests := make(chan request)
+	group, ctx := errgroup.WithContext(ctx)
+	for _, w := range r.workers {
+		group.Go(func() error {
+			for q := range requests {
+				if err := w.request(ctx, q); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+	}
+	group.Go(func() error {
+		defer close(requests)
+		for _, q := range r.window.requests() {
+			select {
+			case requests <- q:
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		}
+		return nil
+	})
+	return group.Wait()
+}
+
+func (w *restoreWorker) request(ctx context.Context, q request) error {
+	key := layout.DataPack(w.run.objects.vm, q.Origin, q.Number)
+	if err := w.read(ctx, key, q.Location); err != nil {
+		return fmt.Errorf("read %d bytes at %d of %q: %w", q.Length, q.Offset, key, readError(err))
+	}
+	w.run.tell(func(p *RestoreProgress) {
+		p.Fetched += q.Length
+		w.run.requests++
+	})
+	for _, f := range q.frames {
+		from := f.Pack.Offset - q.Offset
+		if err := w.frame(f, w.sealed[from:from+f.Pack.Length:from+f.Pack.Length]); err != nil {
+			return fmt.Errorf("frame at %d of %q: %w", f.Pack.Offset, key, err)
+		}
+	}
+	return nil
+}
+
+func (w *restoreWorker) read(ctx context.Context, key string, l index.Location) error {
+	body, err := w.run.repo.store.Open(ctx, key, l.Offset, l.Length)
+	if err != nil {
+		return err
+	}
+	defer body.Close()
+	if int64(cap(w.sealed)) < l.Length {
+		w.sealed = make([]byte, l.Length)
+	}
+	w.sealed = w.sealed[:l.Length]
+	n, err := io.ReadFull(body, w.sealed)
+	if errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.EOF) {
+		return fmt.Errorf("%w: it ends after %d bytes", ErrDamaged, n)
+	}
+	return err
+}
+
+// frame opens a frame, checks each unit against its id and writes it.
+func (w *restoreWorker) frame(f frameWork, sealed []byte) error {
+	opener := w.openers[f.Key]
+	if opener == nil {
+		binding := frame.Binding{Repository: w.run.repo.id, VM: w.run.objects.vm, Origin: f.Key}
+		opener = frame.NewOpener(w.run.keys.get(f.Key), binding, w.decoder)
+		w.openers[f.Key] = opener
+	}
+	var err error
+	if w.plain, err = opener.Open(w.plain, sealed, f.Counter, f.Raw, f.Length); err != nil {
+		return err
+	}
+	done := int64(0)
+	for from := 0; from < len(f.units); {
+		n, err := w.write(f.units[from:])
+		if err != nil {
+			return err
+		}
+		for _, u := range f.units[from : from+n] {
+			done += int64(w.run.length(u.unit))
+		}
+		from += n
+	}
+	w.run.tell(func(p *RestoreProgress) {
+		p.Done += done
+		w.run.data += done
+	})
+	return nil
+}
+
+// write checks and writes as many of the units as follow each other both in the
+// frame and in the volume, and returns how many these are.
+func (w *restoreWorker) write(units []wanted) (int, error) {
+	size := w.run.volume.Unit
+	first := units[0]
+	start := int(first.slot) * size
+	end, n := start, 0
+	for n < len(units) && units[n].unit == first.unit+uint64(n) && int(units[n].slot) == int(first.slot)+n {
+		end = start + n*size + w.run.length(units[n].unit)
+		if end > len(w.plain) {
+			return 0, fmt.Errorf("%w: slot %d is not in it", ErrDamaged, units[n].slot)
+		}
+		if w.hasher.ID(w.plain[start+n*size:end]) != units[n].id {
+			return 0, fmt.Errorf("%w: unit at %d of the volume does not have its content id",
+				ErrDamaged, int64(units[n].unit)*int64(size))
+		}
+		n++
+	}
+	at := int64(first.unit) * int64(size)
+	if _, err := w.run.spec.Target.WriteAt(w.plain[start:end], at); err != nil {
+		return 0, fmt.Errorf("write %d bytes at %d of the target: %w", end-start, at, err)
+	}
+	return n, nil
+}

@@ -1,0 +1,122 @@
+package keys
+
+import (
+	"bytes"
+	"crypto/ed25519"
+	"crypto/subtle"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"filippo.io/age"
+)
+
+// Epoch is one opened epoch: its index keys, and the key that signs its commits.
+type Epoch struct {
+	*Set
+	SigningKey ed25519.PublicKey
+}
+
+// EpochKey is the key of the first file of an epoch.
+func EpochKey(epoch uint32) string { return fmt.Sprintf("k/%d.age", epoch) }
+
+// addedKey is the key of a file for recipients that came later, in the same epoch.
+func addedKey(epoch uint32, r Recipients) string {
+	return fmt.Sprintf("k/%d-%s.age", epoch, setFingerprint(r))
+}
+
+func setFingerprint(r Recipients) string {
+	sorted, err := encode(sortedNames(r))
+	if err != nil {
+		panic(fmt.Sprintf("encode strings: %v", err)) // strings always encode
+	}
+	return Fingerprint(string(sorted))
+}
+
+func encodeEpoch(k *Keys, r Recipients) ([]byte, error) {
+	file, err := r.Wrap(k.index[:])
+	if err != nil {
+		return nil, err
+	}
+	commitment := k.Set().commitment()
+	e := epochFile{
+		Version:    formatVersion,
+		Repository: k.repository.String(),
+		Epoch:      k.epoch,
+		Recipients: r.Strings(),
+		SigningKey: k.SigningKey(),
+		Commitment: commitment[:],
+		Age:        file,
+		Signer:     k.SigningKey(),
+	}
+	unsigned, err := encode(e)
+	if err != nil {
+		return nil, err
+	}
+	e.Signature = ed25519.Sign(k.signing, append([]byte(epochContext), unsigned...))
+	return encode(e)
+}
+
+// decodeEpoch reads an epoch file and checks its signature, not yet who signed.
+func decodeEpoch(body []byte) (epochFile, error) {
+	var e epochFile
+	var head struct {
+		Version int `json:"version"`
+	}
+	if err := json.Unmarshal(body, &head); err != nil {
+		return e, fmt.Errorf("%w: %w", ErrDamaged, err)
+	}
+	if head.Version != formatVersion {
+		return e, fmt.Errorf("%w: key file has version %d", ErrUnsupported, head.Version)
+	}
+	if err := decode(body, &e); err != nil {
+		return e, err
+	}
+	unsigned := e
+	unsigned.Signature = nil
+	if err := verify(e.Signer, epochContext, unsigned, e.Signature); err != nil {
+		return e, err
+	}
+	if len(e.SigningKey) != ed25519.PublicKeySize || len(e.Commitment) != 32 {
+		return e, fmt.Errorf("%w: key or commitment has a wrong length", ErrDamaged)
+	}
+	return e, nil
+}
+
+// isOf reports whether a file holds the index keys of k.
+func (e epochFile) isOf(k *Keys) bool {
+	commitment := k.Set().commitment()
+	return e.Repository == k.repository.String() && e.Epoch == k.epoch &&
+		bytes.Equal(e.SigningKey, k.SigningKey()) &&
+		subtle.ConstantTimeCompare(e.Commitment, commitment[:]) == 1
+}
+
+// open unwraps the index keys. ErrWrongIdentity names the recipients of the file.
+func (e epochFile) open(f Format, want uint32, identities []age.Identity) (*Epoch, error) {
+	if e.Repository != f.Repository || e.Epoch != want {
+		return nil, fmt.Errorf("%w: it is another repository's or another epoch's", ErrNotAuthentic)
+	}
+	if e.Epoch == 1 && !bytes.Equal(e.Signer, f.RootKey) {
+		return nil, fmt.Errorf("%w: not signed by the root key", ErrNotAuthentic)
+	}
+	id, err := ParseID(f.Repository)
+	if err != nil {
+		return nil, err
+	}
+	plain, err := Unwrap(e.Age, identities)
+	if errors.Is(err, ErrWrongIdentity) {
+		return nil, fmt.Errorf("%w: recipients are %s", ErrWrongIdentity, ShortList(e.Recipients))
+	}
+	if err != nil {
+		return nil, err
+	}
+	if len(plain) != 32 {
+		return nil, fmt.Errorf("%w: index key has %d bytes", ErrDamaged, len(plain))
+	}
+	s := &Set{Repository: id, Epoch: want, index: [32]byte(plain)}
+	commitment := s.commitment()
+	if subtle.ConstantTimeCompare(commitment[:], e.Commitment) != 1 {
+		return nil, fmt.Errorf("%w: index key is not the one that the key file names", ErrNotAuthentic)
+	}
+	return &Epoch{Set: s, SigningKey: e.SigningKey}, nil
+}

@@ -1,0 +1,204 @@
+package repository
+
+import (
+	"context"
+	"fmt"
+	"sync"
+
+	"github.com/vmstate/vmstate/pkg/repository/commit"
+	"github.com/vmstate/vmstate/pkg/repository/index"
+)
+
+// RestoreBlock writes a block volume of c, checks every unit on its way in and
+// reads it back. The target is useful only if it returns without error; a failed
+// restore can be run again on the same target, which is then not Fresh. Errors name
+// the volume and the object: ErrDamaged, ErrMissing, ErrNotAuthentic,
+// ErrWrongIdentity, ErrVerify.
+func (r *Repository) RestoreBlock(ctx context.Context, c *Commit, spec RestoreSpec) (RestoreResult, error) {
+	out, err := r.restoreBlock(ctx, c, spec)
+	if err != nil {
+		return out, fmt.Errorf("restore volume %q: %w", spec.Volume, err)
+	}
+	return out, nil
+}
+
+func (r *Repository) restoreBlock(ctx context.Context, c *Commit, spec RestoreSpec) (RestoreResult, error) {
+	o, err := r.readCommit(ctx, c.CommitRef)
+	if err != nil {
+		return RestoreResult{}, err
+	}
+	v, err := o.volume(spec.Volume)
+	if err != nil {
+		return RestoreResult{}, err
+	}
+	if v.Kind != commit.Block {
+		return RestoreResult{}, fmt.Errorf("%w: it is a set of files, not a disk", ErrInvalid)
+	}
+	run, err := r.newRestore(ctx, o, v, spec)
+	if err != nil {
+		return RestoreResult{}, err
+	}
+	run.readBack = true
+	err = run.all(ctx, 0, v.Size)
+	return run.result(), err
+}
+
+// restore brings back a range of one volume, a window of units after the other. In
+// a window, frames are read in the order of packs; its size bounds the memory.
+type restore struct {
+	repo     *Repository
+	opened   *opened
+	volume   *commit.Volume
+	spec     RestoreSpec
+	keys     *dataKeys
+	nodes    *index.Nodes
+	objects  objects
+	readBack bool
+	from, to int64 // the range to be restored
+
+	window  window
+	workers []*restoreWorker
+
+	mu       sync.Mutex
+	progress RestoreProgress
+	requests int64
+	data     int64
+}
+
+func (r *Repository) newRestore(ctx context.Context, o *opened, v *commit.Volume, spec RestoreSpec) (*restore, error) {
+	k, err := r.openDataKeys(ctx, o)
+	if err != nil {
+		return nil, err
+	}
+	if spec.Progress == nil {
+		spec.Progress = func(RestoreProgress) {}
+	}
+	run := &restore{
+		repo: r, opened: o, volume: v, spec: spec, keys: k,
+		nodes: o.nodes(), objects: objects{r.store, o.header.VM},
+		progress: RestoreProgress{Volume: v.Name, Total: v.Size},
+	}
+	return run, run.makeWorkers()
+}
+
+func (r *restore) result() RestoreResult {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return RestoreResult{
+		Volume: r.volume.Name, Size: r.volume.Size, DataBytes: r.data,
+		FetchedByte: r.progress.Fetched, Requests: r.requests,
+	}
+}
+
+// tell changes the progress and reports it, from whichever goroutine.
+func (r *restore) tell(change func(*RestoreProgress)) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	change(&r.progress)
+	r.spec.Progress(r.progress)
+}
+
+// all restores the units that begin in [from, to).
+func (r *restore) all(ctx context.Context, from, to int64) error {
+	tree := index.Tree{Root: r.volume.Root, Leaves: leafCount(r.volume.Size, r.volume.Unit)}
+	cursor := index.NewCursor(r.nodes, r.objects, tree)
+	leafBytes := int64(r.volume.Unit) * index.LeafUnits
+	r.from, r.to = from, min(to, r.volume.Size)
+	at, end := r.from, r.to
+	for leaf := uint64(from / leafBytes); ; leaf++ {
+		found, err := cursor.Seek(ctx, leaf)
+		if err != nil {
+			return err
+		}
+		start := end
+		if found != index.End {
+			start = min(end, max(from, int64(found)*leafBytes))
+		}
+		if err := r.zero(at, start); err != nil {
+			return err
+		}
+		if at = start; at >= end {
+			break
+		}
+		l, err := cursor.Leaf(ctx, r.volume.Unit)
+		if err != nil {
+			return err
+		}
+		if err := r.leaf(ctx, l, int64(found)*leafBytes); err != nil {
+			return err
+		}
+		leaf, at = found, min(end, int64(found+1)*leafBytes)
+	}
+	return r.flush(ctx)
+}
+
+// zero makes a range read as zeros, unless the target does so anyway.
+func (r *restore) zero(from, to int64) error {
+	if from >= to {
+		return nil
+	}
+	if !r.spec.Fresh {
+		if err := r.spec.Target.Zero(from, to-from); err != nil {
+			return fmt.Errorf("zero %d bytes at %d of the target: %w", to-from, from, err)
+		}
+		r.window.zeros = append(r.window.zeros, Extent{Offset: from, Length: to - from})
+	}
+	r.tell(func(p *RestoreProgress) { p.Done += to - from; p.Zero += to - from })
+	return nil
+}
+
+// leaf plans the units of a leaf that begins at start, those within the range.
+func (r *restore) leaf(ctx context.Context, l *index.Leaf, start int64) error {
+	if want := r.leafUnits(start); len(l.Units) != want {
+		return fmt.Errorf("index leaf at %d: %w: %d units, not %d", start, ErrDamaged, len(l.Units), want)
+	}
+	for i := range l.Frames {
+		if err := r.keys.open(ctx, &l.Frames[i]); err != nil {
+			return err
+		}
+	}
+	unit := int64(r.volume.Unit)
+	for i := range l.Units {
+		at := start + int64(i)*unit
+		if at < r.from || at >= r.to {
+			continue
+		}
+		u := &l.Units[i]
+		if !u.Data {
+			if err := r.zero(at, min(at+unit, r.volume.Size)); err != nil {
+				return err
+			}
+			continue
+		}
+		r.window.add(&l.Frames[u.Frame], wanted{unit: uint64(at / unit), id: u.ID, slot: u.Slot})
+	}
+	if len(r.window.units) >= windowUnits {
+		return r.flush(ctx)
+	}
+	return nil
+}
+
+func (r *restore) leafUnits(start int64) int {
+	unit := int64(r.volume.Unit)
+	return int(min(index.LeafUnits, (r.volume.Size-start+unit-1)/unit))
+}
+
+// length of a unit in bytes; the last one of a volume may be short.
+func (r *restore) length(unit uint64) int {
+	size := int64(r.volume.Unit)
+	return int(min(size, r.volume.Size-int64(unit)*size))
+}
+
+// flush brings the planned units in, and reads them back.
+func (r *restore) flush(ctx context.Context) error {
+	if err := r.fetch(ctx); err != nil {
+		return err
+	}
+	if r.readBack {
+		if err := r.verify(ctx); err != nil {
+			return err
+		}
+	}
+	r.window.reset()
+	return nil
+}
