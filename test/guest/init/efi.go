@@ -26,8 +26,10 @@ const (
 	fsImmutable = 0x10 // FS_IMMUTABLE_FL of linux/fs.h
 
 	// efiWriteBudget is how many variables the guest writes in one boot. OVMF gives
-	// the space of old records back only at a boot, and about 2500 small records
-	// fill the store.
+	// the space of old records back only at a boot, 2400 of them fill the store, and
+	// a boot with a full store takes three times as long. It gives nothing back
+	// while there is room, so a boot that follows may find less than the budget; its
+	// steps then stop on the firmware's own error.
 	efiWriteBudget = 1900
 )
 

@@ -19,6 +19,10 @@ func runDeps(ctx context.Context, flags *flag.FlagSet, args []string) error {
 	if err := parse(flags, args); err != nil {
 		return err
 	}
+	return installMissing(ctx)
+}
+
+func installMissing(ctx context.Context) error {
 	missing := missingPackages(ctx)
 	if len(missing) == 0 {
 		return nil

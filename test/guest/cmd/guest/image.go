@@ -22,6 +22,11 @@ func runImage(ctx context.Context, flags *flag.FlagSet, args []string) error {
 	if err != nil {
 		return fmt.Errorf("%w: %w", errUsage, err)
 	}
+	if os.Geteuid() == 0 { // else the tool that is missing says so
+		if err := installMissing(ctx); err != nil {
+			return err
+		}
+	}
 	start := time.Now()
 	return image.Build(ctx, image.Options{Out: *out, Step: p, Source: *source, Progress: func(line string) {
 		fmt.Fprintf(os.Stderr, "guest: %5.1f s  %s\n", time.Since(start).Seconds(), line)

@@ -2,7 +2,7 @@
 // package guest.
 //
 //	guest deps                                   install missing Debian packages (root)
-//	guest image -o FILE [-step 3s-10s]           build the disk image
+//	guest image -o FILE [-step 3s-10s]           build the disk image; as root after deps
 //	guest boot -disk FILE -state DIR [...]       boot it with qemu and swtpm, print its console
 //	guest inspect -disk FILE -state DIR [-json]  read the three generations, without booting
 //	guest manifest -name NAME [...]              print the KubeVirt VM as YAML
