@@ -16,6 +16,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -186,7 +187,7 @@ func TestKilled(t *testing.T) {
 	var last v1alpha1.CommitRef
 	commits := map[string]string{}
 	k.killEverywhere(t, v1alpha1.TaskExport, func(n string) config.Config {
-		task := k.exportTask(t, v1alpha1.Moment{}, v1alpha1.VolumeFacts{Name: "root", Role: v1alpha1.RoleDisk})
+		task := k.exportTask(t, v1alpha1.Moment{CutEnded: metav1.NowMicro()}, v1alpha1.VolumeFacts{Name: "root", Role: v1alpha1.RoleDisk})
 		task.VM.UID, task.BackupUID = "vm-"+n, "backup-"+n
 		return config.Config{Store: &k.store, Export: task}
 	}, func(what string, got v1alpha1.VMStateReportStatus) {

@@ -3,7 +3,7 @@ package mover
 import (
 	"errors"
 	"fmt"
-	"iter"
+	"io/fs"
 	"os"
 	"path/filepath"
 
@@ -11,6 +11,7 @@ import (
 
 	"github.com/vmstate/vmstate/pkg/mover/config"
 	"github.com/vmstate/vmstate/pkg/repository"
+	"github.com/vmstate/vmstate/pkg/repository/blockfile"
 )
 
 // imageName is the file that KubeVirt keeps a disk in on a Filesystem volume.
@@ -31,45 +32,26 @@ func diskPath(p Paths, d config.Disk) (string, error) {
 	}
 }
 
-// openDisk opens what must be an image or a device, and tells its size and, for a
-// device, its logical block size.
-func openDisk(path string, flags int, mode config.Mode) (f *os.File, size int64, sector int, err error) {
-	f, err = os.OpenFile(path, flags, 0)
-	if errors.Is(err, os.ErrNotExist) {
-		err = fmt.Errorf("%w: %w", ErrVolume, err)
+// checkKind makes sure that path is what the volume's mode promises: the two are
+// neither read nor filled in the same way.
+func checkKind(path string, mode config.Mode) error {
+	info, err := os.Stat(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("%w: %w", ErrVolume, err)
 	}
 	if err != nil {
-		return nil, 0, 0, err
+		return err
 	}
-	defer func() {
-		if err != nil {
-			f.Close()
-		}
-	}()
-	info, err := f.Stat()
-	if err != nil {
-		return nil, 0, 0, err
+	if device := info.Mode().Type() == fs.ModeDevice; device != (mode == config.Block) || !device && !info.Mode().IsRegular() {
+		return fmt.Errorf("%w: %q is of type %q, the volume's mode is %s", ErrVolume, path, info.Mode().Type(), mode)
 	}
-	if isDevice := info.Mode().Type() == os.ModeDevice; !isDevice && !info.Mode().IsRegular() || isDevice != (mode == config.Block) {
-		return nil, 0, 0, fmt.Errorf("%w: %q is of type %q, the volume's mode is %s", ErrVolume, path, info.Mode().Type(), mode)
-	}
-	if mode == config.Block {
-		if sector, err = unix.IoctlGetInt(int(f.Fd()), unix.BLKSSZGET); err != nil {
-			return nil, 0, 0, fmt.Errorf("logical block size: %w", err)
-		}
-	}
-	size, err = f.Seek(0, 2)
-	return f, size, sector, err
+	return nil
 }
 
 // sourceDisk is a disk to be exported, open for reading alone.
 type sourceDisk struct {
-	file   *os.File
+	*blockfile.Source
 	config config.Disk
-	size   int64
-	sector int
-	// dropped is up to where the page cache was told to forget what was read.
-	dropped int64
 }
 
 func openSource(p Paths, d config.Disk) (*sourceDisk, error) {
@@ -77,73 +59,103 @@ func openSource(p Paths, d config.Disk) (*sourceDisk, error) {
 	if err != nil {
 		return nil, err
 	}
-	f, size, sector, err := openDisk(path, os.O_RDONLY, d.Mode)
+	if err := checkKind(path, d.Mode); err != nil {
+		return nil, err
+	}
+	source, err := blockfile.Open(path)
 	if err != nil {
 		return nil, err
 	}
-	if size == 0 || d.Mode == config.Block && size < d.SizeBytes {
-		f.Close()
+	if size := source.Size(); size == 0 || d.Mode == config.Block && size < d.SizeBytes {
+		source.Close()
 		return nil, fmt.Errorf("%w: %q has %d bytes, its claim %d", ErrVolume, path, size, d.SizeBytes)
 	}
-	_ = unix.Fadvise(int(f.Fd()), 0, 0, unix.FADV_SEQUENTIAL) // advice
-	return &sourceDisk{file: f, config: d, size: size, sector: sector}, nil
+	return &sourceDisk{source, d}, nil
 }
-
-func (d *sourceDisk) Close() { d.file.Close() }
 
 func (d *sourceDisk) volume() repository.BlockVolume {
-	v := repository.BlockVolume{
+	return repository.BlockVolume{
 		Name: d.config.Name, Role: RoleDisk, Mode: string(d.config.Mode),
-		Size: d.size, LogicalBlockSize: d.sector, Source: d,
-	}
-	if d.config.Mode == config.Filesystem {
-		v.Extents = d.extents()
-	}
-	return v
-}
-
-// dropEvery is how much is read before the page cache is told to forget it. What is
-// read here is not needed again, and a whole disk would push out everything else.
-const dropEvery = 32 << 20
-
-func (d *sourceDisk) ReadAt(p []byte, offset int64) (int, error) {
-	n, err := d.file.ReadAt(p, offset)
-	if end := offset + int64(n); end-d.dropped >= dropEvery {
-		_ = unix.Fadvise(int(d.file.Fd()), d.dropped, end-d.dropped, unix.FADV_DONTNEED) // advice
-		d.dropped = end
-	}
-	return n, err
-}
-
-// extents are the ranges that the file system has blocks for.
-func (d *sourceDisk) extents() iter.Seq2[repository.Extent, error] {
-	return func(yield func(repository.Extent, error) bool) {
-		for at := int64(0); at < d.size; {
-			e, err := nextExtent(int(d.file.Fd()), at, d.size)
-			if err != nil {
-				yield(repository.Extent{}, err)
-				return
-			}
-			if e.Length == 0 || !yield(e, nil) {
-				return
-			}
-			at = e.Offset + e.Length
-		}
+		Size: d.Size(), LogicalBlockSize: d.LogicalBlockSize(), Source: d, Extents: d.Extents(),
 	}
 }
 
-// nextExtent is the first range with data from at on; of no length if there is none.
-func nextExtent(fd int, at, size int64) (repository.Extent, error) {
-	start, err := unix.Seek(fd, at, unix.SEEK_DATA)
-	if errors.Is(err, unix.ENXIO) { // nothing but a hole to the end
-		return repository.Extent{}, nil
+// targetDisk is a disk to be filled: a sparse image, or a device.
+type targetDisk struct {
+	*blockfile.Target
+	// fresh says that all of it reads as zeros.
+	fresh bool
+}
+
+// openTarget opens d for a disk of the backup. An image is made anew, whatever an
+// earlier try has left; a device must be large enough, and what it has behind the disk
+// is zeroed: the guest will see it.
+func openTarget(p Paths, d config.Disk, v repository.VolumeResult) (*targetDisk, error) {
+	path, err := diskPath(p, d)
+	if err != nil {
+		return nil, err
+	}
+	if d.Mode == config.Filesystem {
+		return makeImage(path, v)
+	}
+	if err := checkKind(path, d.Mode); err != nil {
+		return nil, err
+	}
+	return openDevice(path, v.Size)
+}
+
+func openDevice(path string, size int64) (*targetDisk, error) {
+	whole, err := blockfile.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer whole.Close()
+	target, err := blockfile.OpenTarget(path, size)
+	if errors.Is(err, blockfile.ErrTooSmall) {
+		return nil, fmt.Errorf("%w: %w", ErrVolume, err)
 	}
 	if err != nil {
-		return repository.Extent{}, fmt.Errorf("find data from %d: %w", at, err)
+		return nil, err
 	}
-	end, err := unix.Seek(fd, start, unix.SEEK_HOLE)
+	if err := target.Zero(size, whole.Size()-size); err != nil {
+		target.Close()
+		return nil, fmt.Errorf("zero what %q has behind %d bytes: %w", path, size, err)
+	}
+	return &targetDisk{Target: target}, nil
+}
+
+// imagePermissions are those that KubeVirt gives an image that it makes.
+const imagePermissions = 0o660
+
+func makeImage(path string, v repository.VolumeResult) (*targetDisk, error) {
+	dir := filepath.Dir(path)
+	var volume unix.Statfs_t
+	if err := unix.Statfs(dir, &volume); err != nil {
+		return nil, fmt.Errorf("%w: %q: %w", ErrVolume, dir, err)
+	}
+	if has := int64(volume.Blocks) * volume.Bsize; has < v.UsedBytes {
+		return nil, fmt.Errorf("%w: the claim holds %d bytes, the backup needs %d", ErrVolume, has, v.UsedBytes)
+	}
+	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	target, err := blockfile.Create(path, v.Size)
 	if err != nil {
-		return repository.Extent{}, fmt.Errorf("find hole from %d: %w", start, err)
+		return nil, err
 	}
-	return repository.Extent{Offset: start, Length: min(end, size) - start}, nil
+	if err := errors.Join(os.Chmod(path, imagePermissions), syncDir(dir)); err != nil {
+		target.Close()
+		return nil, err
+	}
+	return &targetDisk{Target: target, fresh: true}, nil
+}
+
+// syncDir makes the names in dir durable.
+func syncDir(dir string) error {
+	d, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	defer d.Close()
+	return d.Sync()
 }

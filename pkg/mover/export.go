@@ -83,7 +83,7 @@ func (x *export) prepare() error {
 			return fmt.Errorf("volume %q: %w", d.Name, err)
 		}
 		x.disks = append(x.disks, disk)
-		x.total += disk.size
+		x.total += disk.Size()
 	}
 	return nil
 }
