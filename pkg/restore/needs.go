@@ -1,6 +1,7 @@
 package restore
 
 import (
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -124,22 +125,22 @@ func checkKubeVirt(in Observed) []v1alpha1.Finding {
 	}
 	there, ok := minor(in.Machine.KubeVirtVersion)
 	if ok && less(here, there) && in.Machine.State() != nil {
-		return []v1alpha1.Finding{warning("KubeVirt", "the backup was made under KubeVirt %s, this is %s: an older swtpm may not read the TPM's state", in.Machine.KubeVirtVersion, in.Cluster.KubeVirtVersion)}
+		return []v1alpha1.Finding{warning("KubeVirt", "the backup was made under KubeVirt %d.%d, this is %s: an older swtpm may not read the TPM's state", there[0], there[1], in.Cluster.KubeVirtVersion)}
 	}
 	return nil
 }
 
+// versioned finds v1.9.0 in a version or in the name of an image.
+var versioned = regexp.MustCompile(`(?:^|[v:])(\d+)\.(\d+)(?:\.|$|-)[^/]*$`)
+
 func minor(version string) ([2]int, bool) {
-	parts := strings.SplitN(strings.TrimPrefix(version, "v"), ".", 3)
-	if len(parts) < 2 {
+	parts := versioned.FindStringSubmatch(version)
+	if parts == nil {
 		return [2]int{}, false
 	}
-	major, err := strconv.Atoi(parts[0])
-	if err != nil {
-		return [2]int{}, false
-	}
-	second, err := strconv.Atoi(parts[1])
-	return [2]int{major, second}, err == nil
+	first, errFirst := strconv.Atoi(parts[1])
+	second, errSecond := strconv.Atoi(parts[2])
+	return [2]int{first, second}, errFirst == nil && errSecond == nil
 }
 
 func less(a, b [2]int) bool { return a[0] < b[0] || a[0] == b[0] && a[1] < b[1] }

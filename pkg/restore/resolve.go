@@ -118,7 +118,6 @@ func resolved(in Observed, commit *v1alpha1.CommitRef) Decision {
 		return giveUp(in, v1alpha1.ReasonBackupDamaged, "the report of the Job that looked for the backup says nothing of it")
 	}
 	from := result.From.DeepCopy()
-	from.Volumes = completed(from)
 	if err := asAsked(in, commit, from); err != nil {
 		return giveUp(in, v1alpha1.ReasonNotAuthentic, "store %q answered with another backup: %v", in.Store.Name, err)
 	}
@@ -126,28 +125,6 @@ func resolved(in Observed, commit *v1alpha1.CommitRef) Decision {
 		return giveUp(in, v1alpha1.ReasonBackupDamaged, "the backup cannot be restored: %v", err)
 	}
 	return found(in, from)
-}
-
-// completed are the volumes that a commit holds, with what its documents know of their claims.
-func completed(from *v1alpha1.RestoredFrom) []v1alpha1.VolumeFacts {
-	m, err := MachineOf(from)
-	var out []v1alpha1.VolumeFacts
-	for _, v := range from.Volumes {
-		if v.Role == v1alpha1.RoleSpec {
-			continue
-		}
-		if err == nil {
-			for _, known := range m.Volumes {
-				if known.Name == v.Name && known.Role == v.Role {
-					size := max(v.SizeBytes, known.SizeBytes)
-					v = known.VolumeFacts
-					v.SizeBytes = size
-				}
-			}
-		}
-		out = append(out, v)
-	}
-	return out
 }
 
 // asAsked compares what was found with what was asked for.
