@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"strings"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // Builder builds parts from one checkout into one cache folder.
@@ -88,6 +90,11 @@ func (b *Builder) ensure(p Part, position string) error {
 	if err != nil {
 		return err
 	}
+	release, err := b.lock(p.Name, position)
+	if err != nil {
+		return err
+	}
+	defer release()
 	if _, err := os.Stat(dir); err == nil {
 		return b.link(p, dir)
 	}
@@ -111,6 +118,28 @@ func (b *Builder) ensure(p Part, position string) error {
 		return err
 	}
 	return b.link(p, dir)
+}
+
+// lock keeps two builders of the same cache from building a part at once: the second waits and finds it built.
+func (b *Builder) lock(part, position string) (release func(), err error) {
+	folder := filepath.Join(b.cache, "locks")
+	if err := os.MkdirAll(folder, 0o755); err != nil {
+		return nil, err
+	}
+	f, err := os.OpenFile(filepath.Join(folder, part), os.O_CREATE|os.O_RDWR, 0o644)
+	if err != nil {
+		return nil, err
+	}
+	err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+	if errors.Is(err, unix.EWOULDBLOCK) {
+		fmt.Fprintf(b.out, "%s %s is being built by another process; waiting\n", position, part)
+		err = unix.Flock(int(f.Fd()), unix.LOCK_EX)
+	}
+	if err != nil {
+		f.Close()
+		return nil, fmt.Errorf("lock: %w", err)
+	}
+	return func() { f.Close() }, nil
 }
 
 func (b *Builder) commands(p Part, dir, position string) error {

@@ -111,20 +111,19 @@ func kubernetesParts() []Part {
 func kubeVirtParts() []Part {
 	const version = "kubevirt.io/client-go/version."
 	part := Part{
-		Name: KubeVirt, Module: "tools/kubevirt", Sources: []string{"tools/kubevirt"},
-		LDFlags:  strip + " -X " + version + "gitVersion=" + KubeVirtVersion + " -X " + version + "gitCommit=none -X " + version + "gitTreeState=clean",
-		Commands: []Command{{"./manifests", "kubevirt-manifests"}},
+		Name: KubeVirt, Module: "tools/kubevirt", Sources: []string{"tools/kubevirt/tools.go", "tools/kubevirt/standin"},
+		LDFlags: strip + " -X " + version + "gitVersion=" + KubeVirtVersion + " -X " + version + "gitCommit=none -X " + version + "gitTreeState=clean",
 	}
 	for _, name := range kubeVirtCommands {
 		part.Commands = append(part.Commands, Command{"kubevirt.io/kubevirt/cmd/" + name, binaryOf(name)})
 	}
 	return []Part{
 		// KubeVirt's definitions alone, for suites that need no KubeVirt to run.
-		{Name: CRDs, Module: part.Module, Sources: []string{"tools/kubevirt/manifests"}, LDFlags: part.LDFlags,
+		{Name: CRDs, Module: part.Module, Sources: []string{"tools/kubevirt/manifests", "tools/kubevirt/standin"}, LDFlags: part.LDFlags,
 			Commands: []Command{{"./manifests", "kubevirt-manifests"}}},
 		part,
 		{Name: Rootfs, Module: "tools/kubevirt", Sources: []string{"build/rootfs.go"}, Recipe: makeRootfs},
-		{Name: Images, Module: ".", Sources: []string{"build/images.go", "ociimage"}, Needs: []string{KubeVirt, Rootfs}, Recipe: makeImages},
+		{Name: Images, Module: "tools/kubevirt", Sources: []string{"build/images.go", "ociimage"}, Needs: []string{KubeVirt, Rootfs}, Recipe: makeImages},
 	}
 }
 

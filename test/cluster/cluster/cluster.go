@@ -53,7 +53,7 @@ func (l Level) Parts() []string {
 		parts = append(parts, build.CSI, build.Node, build.Runtime, build.S3, build.Driver)
 	}
 	if l >= KubeVirt {
-		parts = append(parts, build.KubeVirt, build.Rootfs, build.Images)
+		parts = append(parts, build.CRDs, build.KubeVirt, build.Rootfs, build.Images)
 	}
 	return parts
 }
