@@ -1,0 +1,273 @@
+package restore
+
+import (
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/vmstate/vmstate/api/v1alpha1"
+	"github.com/vmstate/vmstate/pkg/action"
+	"github.com/vmstate/vmstate/pkg/conditions"
+	"github.com/vmstate/vmstate/pkg/document"
+	"github.com/vmstate/vmstate/test/build"
+)
+
+// unresolved: what is restored has no name yet, unless the spec says it.
+func unresolved(_ *testing.T, s *story) { s.in.Restore.Status.From = nil }
+
+func byBackup(b *v1alpha1.VMStateBackup) option {
+	return func(_ *testing.T, s *story) {
+		s.in.Restore.Spec.Source = v1alpha1.RestoreSource{BackupRef: &v1alpha1.ObjectRef{Name: "nightly"}}
+		s.in.Backup = b
+	}
+}
+
+func exported(ready bool, reason string) *v1alpha1.VMStateBackup {
+	b := build.Backup("nightly", "db")
+	status := metav1.ConditionFalse
+	if ready {
+		status = metav1.ConditionTrue
+		b.Status.Export = &v1alpha1.ExportStatus{Commit: &v1alpha1.CommitRef{Key: "v/x/c/1", Digest: "aa", Sequence: 1}}
+	}
+	meta.SetStatusCondition(&b.Status.Conditions, metav1.Condition{Type: v1alpha1.ConditionReady, Status: status, Reason: reason, Message: "so it is"})
+	b.Status.VM = &v1alpha1.CapturedVM{UID: "vm-db"}
+	return b
+}
+
+// report of a resolving Job that found what from says.
+func found1(t *testing.T, change func(*v1alpha1.RestoredFrom)) option {
+	t.Helper()
+	in := seen(t, resolvedFrom)
+	f := in.Restore.Status.From
+	change(f)
+	return reported(v1alpha1.TaskResolve, v1alpha1.VMStateReportStatus{
+		Outcome: v1alpha1.OutcomeSucceeded, Resolve: &v1alpha1.ResolveResult{From: *f},
+	})
+}
+
+func TestPlanResolve(t *testing.T) {
+	good := found1(t, func(*v1alpha1.RestoredFrom) {})
+	testPlan(t, map[string]planCase{
+		"NoStore": {
+			reason: "objects may be applied in any order: the store can still come",
+			story:  []option{func(_ *testing.T, s *story) { s.in.Store = nil }},
+			want: want{state: conditions.Stalled, reason: v1alpha1.ReasonStoreNotFound, after: patience,
+				message: `there is no VMStateStore "main" in namespace "prod"`},
+		},
+		"StoreNotReady": {
+			reason: "a store that is being probed is waited for",
+			story:  []option{func(_ *testing.T, s *story) { s.in.Store.Status.Conditions = nil }},
+			want:   want{reason: v1alpha1.ReasonWaitingForStore, after: patience, message: `store "main" cannot be read: it has not been probed`},
+		},
+		"NoIdentity": {
+			reason: "what is encrypted is not restored without an identity",
+			story:  []option{spec(func(s *v1alpha1.VMStateRestoreSpec) { s.IdentitySecretRef = nil })},
+			want: want{state: conditions.Failing, reason: v1alpha1.ReasonWrongIdentity, after: soon,
+				message: "the backup is encrypted: create the restore with identitySecretRef, a Secret that holds an age identity",
+				record:  failure(v1alpha1.ReasonWrongIdentity, "the backup is encrypted: create the restore with identitySecretRef, a Secret that holds an age identity")},
+		},
+		"BackupRunning": {
+			reason: "a backup that is under way is waited for",
+			story:  []option{byBackup(exported(false, v1alpha1.ReasonExporting))},
+			want:   want{reason: v1alpha1.ReasonBackupNotReady, after: patience, message: `waiting for backup "nightly": so it is`},
+		},
+		"NoBackup": {
+			reason: "a backup that does not exist can still come",
+			story:  []option{byBackup(nil)},
+			want: want{state: conditions.Stalled, reason: v1alpha1.ReasonBackupNotFound, after: patience,
+				message: `there is no VMStateBackup "nightly" in namespace "prod"`},
+		},
+		"WrongIdentity": {
+			reason: "the mover knows which recipients would open it",
+			story: []option{reported(v1alpha1.TaskResolve, v1alpha1.VMStateReportStatus{
+				Outcome: v1alpha1.OutcomeFailed, Reason: v1alpha1.ReasonWrongIdentity, Message: "age1pq1abc would open it",
+			})},
+			want: want{state: conditions.Failing, reason: v1alpha1.ReasonWrongIdentity, after: soon, message: "age1pq1abc would open it",
+				record: failure(v1alpha1.ReasonWrongIdentity, "age1pq1abc would open it")},
+		},
+		"JobDied": {
+			reason: "a Job that left no report still ends the restore with a reason",
+			story: []option{reported(v1alpha1.TaskResolve, v1alpha1.VMStateReportStatus{}), func(_ *testing.T, s *story) {
+				s.in.Resolve.Failed, s.in.Resolve.Message = true, "OOMKilled"
+			}},
+			want: want{state: conditions.Failing, reason: v1alpha1.ReasonBackupDamaged, after: soon, message: "OOMKilled",
+				record: failure(v1alpha1.ReasonBackupDamaged, "OOMKilled")},
+		},
+		"Found": {
+			reason: "what was found is recorded once, and used from there",
+			story:  []option{good},
+			want: want{reason: v1alpha1.ReasonResolving, message: `found backup "nightly" of prod/db`, after: soon,
+				record: func(s *v1alpha1.VMStateRestoreStatus) {
+					s.From = from()
+					s.From.Documents = &runtime.RawExtension{Raw: documents(t)}
+				}},
+		},
+		"AnotherVM": {
+			reason: "a report is not believed where it answers another question",
+			story:  []option{found1(t, func(f *v1alpha1.RestoredFrom) { f.VM = "prod/web" })},
+			want: want{state: conditions.Failing, reason: v1alpha1.ReasonNotAuthentic, after: soon,
+				message: `store "main" answered with another backup: a backup of prod/web instead of prod/db`,
+				record:  failure(v1alpha1.ReasonNotAuthentic, `store "main" answered with another backup: a backup of prod/web instead of prod/db`)},
+		},
+		"AnotherCommit": {
+			reason: "key and digest together name a backup: a swapped record is not it",
+			story:  []option{byBackup(exported(true, v1alpha1.ReasonStored)), found1(t, func(f *v1alpha1.RestoredFrom) { f.Commit.Digest = "bb" })},
+			want: want{state: conditions.Failing, reason: v1alpha1.ReasonNotAuthentic, after: soon,
+				message: `store "main" answered with another backup: commit v/x/c/1 with digest bb instead of v/x/c/1 with aa`,
+				record:  failure(v1alpha1.ReasonNotAuthentic, `store "main" answered with another backup: commit v/x/c/1 with digest bb instead of v/x/c/1 with aa`)},
+		},
+		"BadVolumeName": {
+			reason: "names from a report become names of claims and paths in a pod",
+			story:  []option{found1(t, func(f *v1alpha1.RestoredFrom) { f.Volumes[0].Name = "../root" })},
+			want: want{state: conditions.Failing, reason: v1alpha1.ReasonBackupDamaged, after: soon,
+				message: `the backup cannot be restored: documents of the backup are unusable: volume "../root"`,
+				record:  failure(v1alpha1.ReasonBackupDamaged, `the backup cannot be restored: documents of the backup are unusable: volume "../root"`)},
+		},
+	})
+}
+
+func documents(t *testing.T) []byte {
+	t.Helper()
+	return seen(t, resolvedFrom).Restore.Status.From.Documents.Raw
+}
+
+func TestPlanFill(t *testing.T) {
+	importJobOf := func(t *testing.T, options ...option) action.RunJob {
+		spec, err := importSpec(seen(t, options...))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return action.RunJob{Job: spec}
+	}
+	claims := plannedClaims(seen(t, planned))
+	filledBy := func(names ...string) option {
+		var volumes []v1alpha1.ImportedVolume
+		for _, n := range names {
+			volumes = append(volumes, v1alpha1.ImportedVolume{Name: n})
+		}
+		return reported(v1alpha1.TaskImport, v1alpha1.VMStateReportStatus{Outcome: v1alpha1.OutcomeSucceeded, Import: &v1alpha1.ImportResult{Volumes: volumes}})
+	}
+	testPlan(t, map[string]planCase{
+		"NoClaims": {
+			reason: "the claims are made, named by the restore's UID",
+			story:  []option{planned},
+			want: want{reason: v1alpha1.ReasonFilling, message: "making 2 claims", after: patience,
+				actions: []action.Action{action.CreateClaim{Claim: claims[0]}, action.CreateClaim{Claim: claims[1]}}},
+		},
+		"OneClaimMissing": {
+			reason: "a crash between two creates must not lose a volume",
+			story:  []option{made, func(_ *testing.T, s *story) { delete(s.in.Claims, newRoot) }},
+			want: want{reason: v1alpha1.ReasonFilling, message: "making 2 claims", after: patience,
+				actions: []action.Action{action.CreateClaim{Claim: claims[0]}}},
+		},
+		"Made": {
+			reason: "which claims they are is recorded before anything is written to them",
+			story:  []option{made},
+			want: want{reason: v1alpha1.ReasonFilling, message: "made 2 claims", after: soon,
+				record: func(s *v1alpha1.VMStateRestoreStatus) {
+					s.Volumes[0].ClaimUID, s.Volumes[1].ClaimUID = "claim-"+newRoot, "claim-"+newState
+				}},
+		},
+		"Known": {
+			reason: "one Job fills them all",
+			story:  []option{known},
+			want: want{reason: v1alpha1.ReasonFilling, message: "filling 2 volumes", after: patience,
+				actions: []action.Action{importJobOf(t, known)}},
+		},
+		"Progress": {
+			reason: "a person watches it",
+			story: []option{known, reported(v1alpha1.TaskImport, v1alpha1.VMStateReportStatus{
+				Progress: &v1alpha1.ReportProgress{TotalBytes: 200, DoneBytes: 84},
+			})},
+			want: want{reason: v1alpha1.ReasonFilling, message: "filling 2 volumes", after: patience,
+				record: func(s *v1alpha1.VMStateRestoreStatus) { s.Summary.Progress = "42 %" }},
+		},
+		"HalfReported": {
+			reason: "a report that does not speak of the firmware state fills no machine",
+			story:  []option{known, filledBy("root")},
+			want: want{state: conditions.Failing, reason: v1alpha1.ReasonImportFailed, after: soon,
+				message: `the Job that fills the volumes says nothing of volume "` + sourceState + `"; nothing was replaced`,
+				record:  failure(v1alpha1.ReasonImportFailed, `the Job that fills the volumes says nothing of volume "`+sourceState+`"; nothing was replaced`)},
+		},
+		"Filled": {
+			reason: "every volume was read back",
+			story:  []option{known, filledBy("root", sourceState)},
+			want: want{reason: v1alpha1.ReasonFilling, message: "filled and read back 2 volumes", after: soon,
+				record: func(s *v1alpha1.VMStateRestoreStatus) {
+					s.Summary.Progress = "100 %"
+					s.Volumes[0].Verified, s.Volumes[1].Verified = true, true
+				}},
+		},
+		"ClaimReplaced": {
+			reason: "a claim that was deleted and made again is empty",
+			story:  []option{known, func(_ *testing.T, s *story) { s.in.Claims[newRoot].UID = "another" }},
+			want: want{state: conditions.Failing, reason: v1alpha1.ReasonImportFailed, after: soon,
+				message: `claim "` + newRoot + `" of volume "root" was deleted and made again by somebody; nothing was replaced`,
+				record:  failure(v1alpha1.ReasonImportFailed, `claim "`+newRoot+`" of volume "root" was deleted and made again by somebody; nothing was replaced`)},
+		},
+		"Pending": {
+			reason: "a Job that does not start is diagnosed",
+			story: []option{known, reported(v1alpha1.TaskImport, v1alpha1.VMStateReportStatus{}), func(_ *testing.T, s *story) {
+				s.in.Import.Pending = "0/1 nodes are available"
+			}},
+			want: want{reason: v1alpha1.ReasonJobPending, after: patience,
+				message: "the Job that fills the volumes does not start: 0/1 nodes are available"},
+		},
+		"Deleted": {
+			reason: "a restore that is deleted before the switch changes nothing",
+			story:  []option{known, func(_ *testing.T, s *story) { s.in.Restore.DeletionTimestamp = &metav1.Time{Time: now} }},
+			want: want{state: conditions.Failing, reason: v1alpha1.ReasonSwitchFailed, after: soon,
+				message: "the restore was deleted before it was done; nothing was replaced",
+				record:  failure(v1alpha1.ReasonSwitchFailed, "the restore was deleted before it was done; nothing was replaced")},
+		},
+	})
+}
+
+// TestImportTold shows what the Jobs are told and see, for a store and for snapshots.
+func TestImportTold(t *testing.T) {
+	for name, options := range map[string][]option{
+		"store": {known, func(_ *testing.T, s *story) {
+			s.in.Restore.Spec.Target.VMName = "db2"
+			mode := corev1.PersistentVolumeBlock
+			s.in.Restore.Status.From.Volumes[0].VolumeMode = string(mode)
+		}},
+		"local": {local},
+	} {
+		t.Run(name, func(t *testing.T) {
+			spec, err := importSpec(seen(t, options...))
+			if err != nil {
+				t.Fatal(err)
+			}
+			text := string(spec.Config) + "\n"
+			for _, m := range spec.Mounts {
+				text += m.Secret + m.ConfigMap + m.Claim + " " + m.Path + "\n"
+			}
+			golden(t, "import-"+name+".txt", []byte(text), "what the import Job is told")
+		})
+	}
+}
+
+// TestDocuments: a machine that cannot be read is an error, never an empty machine.
+func TestDocuments(t *testing.T) {
+	for name, raw := range map[string]string{
+		"none": "", "empty": "{}", "later": `{"version":9}`, "cut": `{"version":1,"vm":{"metadata"`,
+		"bare": `{"version":1,"vm":{"metadata":{"name":"db"}}}`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := from()
+			f.Documents = &runtime.RawExtension{Raw: []byte(raw)}
+			if _, err := MachineOf(f); err == nil {
+				t.Errorf("MachineOf(%s) gave no error", raw)
+			}
+		})
+	}
+	in := seen(t, resolvedFrom)
+	if diff := cmp.Diff(document.Version, in.Machine.Version); diff != "" {
+		t.Error(diff)
+	}
+}
