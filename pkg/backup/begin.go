@@ -1,0 +1,170 @@
+package backup
+
+import (
+	"hash/fnv"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+
+	"github.com/vmstate/vmstate/api/v1alpha1"
+	"github.com/vmstate/vmstate/pkg/conditions"
+	"github.com/vmstate/vmstate/pkg/inventory"
+	"github.com/vmstate/vmstate/pkg/snapshotset"
+)
+
+// begin records the next attempt, if nothing stands in its way and nothing of the last is left.
+func begin(in Observed) Decision {
+	if d, busy := tidyAttempt(in); busy {
+		return d
+	}
+	if d, over := exhausted(in); over {
+		return d
+	}
+	if in.Blocker != "" {
+		return in.say(v1alpha1.ReasonWaitingForTurn, "backup %q of VM %q is taking its moment", in.Blocker, in.Backup.Spec.VMName)
+	}
+	if r := in.Machine.Refusal; r != nil {
+		return refused(in, *r)
+	}
+	if _, r := snapshotset.Choose(in.Machine.Inventory, in.Storage); r != nil {
+		return refused(in, *r)
+	}
+	if d, stop := storeWritable(in); stop {
+		return d
+	}
+	if d, stop := quiescable(in); stop {
+		return d
+	}
+	if wait := pause(in); wait > 0 {
+		d := in.say(v1alpha1.ReasonBinding, "%s; trying again", Last(in.Backup).Message)
+		d.RequeueAfter = wait
+		return d
+	}
+	inv := in.Machine.Inventory
+	d := in.record(v1alpha1.ReasonWitnessing, "reading the firmware state", func(s *v1alpha1.VMStateBackupStatus) {
+		vm := inv.VM
+		s.VM, s.Volumes = &vm, inv.Recorded()
+		s.Attempts = append(s.Attempts, v1alpha1.MomentAttempt{
+			Number: int32(len(s.Attempts) + 1), StartedAt: *in.micro(), // at most maxAttempts
+		})
+	})
+	if Last(in.Backup) == nil {
+		d.Warnings = inv.Warnings
+	}
+	return d
+}
+
+// exhausted ends a backup that had its attempts.
+func exhausted(in Observed) (Decision, bool) {
+	last := Last(in.Backup)
+	if last == nil || last.Number < maxAttempts {
+		return Decision{}, false
+	}
+	if last.Verdict == v1alpha1.AttemptStateChanged {
+		return in.fail(v1alpha1.ReasonStateChanged,
+			"the firmware state changed during each of %d attempts (last: %s); try again when the guest is quieter, or stop the VM for the backup",
+			last.Number, last.Message), true
+	}
+	return in.fail(v1alpha1.ReasonVMChanged, "none of %d attempts held (last: %s)", last.Number, last.Message), true
+}
+
+// refused waits for what passes, and records what does not.
+func refused(in Observed, r inventory.Refusal) Decision {
+	limit := waitLimit
+	if r.Reason == v1alpha1.ReasonMigrating {
+		limit = migrationLimit
+	}
+	if r.Passing && in.since(waitingFrom(in)) < limit {
+		return in.say(r.Reason, "%s", r.Message)
+	}
+	return in.fail(r.Reason, "%s", r.Message)
+}
+
+// waitingFrom is when the present wait began at the earliest.
+func waitingFrom(in Observed) time.Time {
+	if last := Last(in.Backup); last != nil {
+		return last.StartedAt.Time
+	}
+	return in.Backup.CreationTimestamp.Time
+}
+
+// storeWritable looks at the store before the guest is touched.
+func storeWritable(in Observed) (Decision, bool) {
+	ref := in.Backup.Spec.StoreRef
+	if ref == nil {
+		return Decision{}, false
+	}
+	if in.Store == nil {
+		return in.fail(v1alpha1.ReasonStoreNotFound, "there is no VMStateStore %q in this namespace", ref.Name), true
+	}
+	c := meta.FindStatusCondition(in.Store.Status.Conditions, v1alpha1.ConditionWritable)
+	switch {
+	case c != nil && c.Status == "True":
+		return Decision{}, false
+	case in.since(waitingFrom(in)) < waitLimit && c == nil:
+		return in.say(v1alpha1.ReasonWaitingForStore, "store %q has not been probed yet", ref.Name), true
+	case in.since(waitingFrom(in)) < waitLimit:
+		return in.say(v1alpha1.ReasonWaitingForStore, "store %q is not writable: %s: %s", ref.Name, c.Reason, c.Message), true
+	case c == nil:
+		return in.fail(v1alpha1.ReasonStoreNotWritable, "store %q was not probed in time", ref.Name), true
+	default:
+		return in.fail(v1alpha1.ReasonStoreNotWritable, "store %q is not writable: %s: %s", ref.Name, c.Reason, c.Message), true
+	}
+}
+
+// quiescable refuses a freeze that is required and cannot be, before the guest is touched.
+func quiescable(in Observed) (Decision, bool) {
+	inv := in.Machine.Inventory
+	switch {
+	case in.Backup.Spec.Quiesce != v1alpha1.QuiesceRequired || !inv.Running:
+		return Decision{}, false
+	case inv.Paused:
+		return in.fail(v1alpha1.ReasonQuiesceFailed, "quiesce is Required, and VM %q is paused: its agent cannot answer", in.Backup.Spec.VMName), true
+	case !inv.Agent:
+		return in.fail(v1alpha1.ReasonQuiesceFailed, "quiesce is Required, and no guest agent is connected in VM %q", in.Backup.Spec.VMName), true
+	default:
+		return Decision{}, false
+	}
+}
+
+// pause before the next attempt: longer from time to time, and never in step with a guest or
+// with other backups. It follows from UID and number, so that every pass says the same.
+func pause(in Observed) time.Duration {
+	last := Last(in.Backup)
+	if last == nil || last.CutEnded == nil {
+		return 0
+	}
+	h := fnv.New32a()
+	_, _ = h.Write([]byte(Member(in.Backup, last.Number))) // a hash never fails
+	wait := time.Duration(last.Number)*500*time.Millisecond + time.Duration(h.Sum32()%2000)*time.Millisecond
+	return wait - in.since(last.CutEnded.Time)
+}
+
+// tidyAttempt removes what the last attempt made, and waits until its freeze is released.
+func tidyAttempt(in Observed) (Decision, bool) {
+	last := Last(in.Backup)
+	if last == nil {
+		return Decision{}, false
+	}
+	message := last.Message + "; removing what the attempt made"
+	left := remains(in, func(c Child) bool { return !isAccount(c) })
+	if len(left.actions) > 0 || left.waiting != "" {
+		return in.act(v1alpha1.ReasonBinding, message, left.actions...), true
+	}
+	if anyHeld(&in.Backup.Status) {
+		return in.say(v1alpha1.ReasonBinding, "%s; making sure that the guest is thawed", last.Message), true
+	}
+	return Decision{}, false
+}
+
+// settled says again what was reached: a crash between the last two writes must not leave
+// words of an earlier one.
+func settled(in Observed) Decision {
+	d := outcome(in)
+	if d.State == conditions.Failing {
+		d.State = conditions.Stalled
+	} else {
+		d.State = conditions.Done
+	}
+	return d
+}

@@ -1,0 +1,47 @@
+// Package backup decides the next step of a VMStateBackup.
+//
+// Plan looks at what exists and answers with records to write and actions to carry out. It
+// reads no cluster, store or clock; package controllers does that for it. The first row that
+// holds wins:
+//
+//	seen                                          done                                 Ready reason
+//	being deleted, something of ours is left      remove it, in order                  CleaningUp
+//	being deleted, nothing left                   finalizer off                        CleaningUp
+//	an outcome is recorded, something is left     remove it, in order                  Stored, Kept or the failure's
+//	an outcome is recorded, nothing left          finalizer off                        Stored, Kept or the failure's
+//	no finalizer                                  finalizer on                         Witnessing
+//	a moment and a commit in the export's report  record the commit                    Stored
+//	a moment, its export failed                   record the failure                   the report's, or ExportFailed
+//	a moment, the export Job runs                 record its progress                  Exporting, JobPending
+//	a moment, snapshots ready                     clones and the export Job            Exporting
+//	a moment, no store, snapshots and state kept  record the local copy                Kept
+//	a moment, no store                            state claim and its Job              Keeping
+//	no attempt open, remains of the last          remove them, in order                Binding
+//	no attempt open, five were made               record the failure                   StateChanged, VMChanged
+//	no attempt open, another backup cuts          wait                                 WaitingForTurn
+//	no attempt open, a passing refusal            wait, at most waitLimit              Migrating, VMUnsettled, VolumeNotReady
+//	no attempt open, a refusal                    record the failure                   the refusal's
+//	no attempt open, the store is not writable    wait, at most waitLimit              WaitingForStore
+//	no attempt open                               record machine, volumes, attempt     Witnessing
+//	an attempt, not all prepared                  lock, documents, labels, witness     Witnessing, JobPending
+//	an attempt, prepared, the machine differs     verdict Discarded                    Binding
+//	an attempt, first reading, an agent           record reading and freeze            Freezing
+//	an attempt, freeze recorded                   ask for it                           Freezing
+//	an attempt, first reading                     record reading and start of the cut  TakingSnapshot
+//	the cut began, a snapshot is missing          make it                              TakingSnapshot
+//	the cut began, every handle is known          record its end; thaw                 Binding
+//	the cut ended, readings differ                verdict StateChanged                 Binding
+//	the cut ended, the machine differs            verdict Discarded                    Binding
+//	the cut ended, nothing changed                verdict Bound, the moment            Exporting, Keeping
+//
+// Beside every row, a freeze that is recorded and due is released, before anything else is
+// done. A record and the effect that depends on it are two passes: a decision that writes
+// records carries out nothing but a thaw.
+//
+// # Freezing, and who may ask
+//
+// The record names the process that wrote it. That process asks within sendWindow; asking
+// twice is harmless, as the guest stays frozen until the first request's time-out. Any other
+// process, or a later time, means that nobody knows whether the request is under way: the
+// attempt is discarded, and the guest is thawed until every such request must have ended.
+package backup

@@ -1,0 +1,165 @@
+package backup
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/vmstate/vmstate/api/v1alpha1"
+	"github.com/vmstate/vmstate/pkg/action"
+	"github.com/vmstate/vmstate/pkg/conditions"
+)
+
+// bindGrace is how long an unbound snapshot is not deleted: deleting it before it knows its
+// content leaves the content and what is on the storage behind (external-snapshotter 8.7).
+const bindGrace = 2 * time.Minute
+
+// order in which children are removed: what uses something goes before it.
+var order = [][]action.Kind{
+	{action.KindJob},
+	{action.KindClaim},
+	{action.KindVolumeSnapshot, action.KindVolumeGroupSnapshot},
+	{action.KindConfigMap, action.KindReport},
+	{action.KindRoleBinding, action.KindServiceAccount},
+}
+
+// end removes what is left, then lets go of the backup.
+func end(in Observed) Decision {
+	d := outcome(in)
+	keep := func(c Child) bool { return in.Backup.DeletionTimestamp != nil || !kept(in.Backup, c) }
+	left := remains(in, keep)
+	switch {
+	case !hasFinalizer(in.Backup) && in.Backup.DeletionTimestamp != nil:
+		return d // nothing holds it any more
+	case len(left.actions) > 0 || left.waiting != "":
+		d.Actions = left.actions
+		d.RequeueAfter = lookAgain
+		if in.Backup.DeletionTimestamp != nil && left.waiting != "" {
+			d.Message = left.waiting
+		}
+		return d
+	case anyHeld(&in.Backup.Status):
+		d.RequeueAfter = lookAgain
+		return d
+	}
+	d.Actions = []action.Action{action.RemoveFinalizer{Finalizer: v1alpha1.FinalizerRelease}}
+	if in.Backup.DeletionTimestamp != nil {
+		return d
+	}
+	if d.State == conditions.Failing {
+		d.State = conditions.Stalled
+	} else {
+		d.State = conditions.Done
+	}
+	if d.Status.CompletedAt == nil {
+		// The next pass lets go: the record comes before its effect.
+		at := metav1.NewTime(in.Now)
+		d.Status.CompletedAt, d.Actions = &at, nil
+	}
+	return d
+}
+
+// outcome says what the backup came to.
+func outcome(in Observed) Decision {
+	s := &in.Backup.Status
+	d := in.say(v1alpha1.ReasonCleaningUp, "removing what was made")
+	d.RequeueAfter = 0
+	switch {
+	case in.Backup.DeletionTimestamp != nil:
+	case s.Failure != nil:
+		d.State, d.Reason, d.Message = conditions.Failing, s.Failure.Reason, s.Failure.Message
+	case s.Export != nil && s.Export.Commit != nil:
+		d.State, d.Reason = conditions.Tidying, v1alpha1.ReasonStored
+		d.Message = fmt.Sprintf("%s of %s stored as commit %d", plural(includedCount(s), "volume"), s.Summary.Size, s.Export.Commit.Sequence)
+	case s.Local != nil:
+		d.State, d.Reason = conditions.Tidying, v1alpha1.ReasonKept
+		d.Message = fmt.Sprintf("%s of %s kept as snapshots on the storage", plural(includedCount(s), "volume"), s.Summary.Size)
+	}
+	return d
+}
+
+// kept says that a child is what a backup without a store consists of.
+func kept(b *v1alpha1.VMStateBackup, c Child) bool {
+	l := b.Status.Local
+	last := Last(b)
+	if l == nil || last == nil {
+		return false
+	}
+	switch c.Kind {
+	case action.KindVolumeSnapshot:
+		return slices.ContainsFunc(l.Snapshots, func(s v1alpha1.CutSnapshot) bool { return s.SnapshotName == c.Name })
+	case action.KindVolumeGroupSnapshot:
+		return c.Name == GroupName(b, last.Number)
+	case action.KindConfigMap:
+		return c.Name == DocumentsName(b, last.Number)
+	case action.KindClaim:
+		return c.Name == l.StateClaimName
+	default:
+		return false
+	}
+}
+
+func isAccount(c Child) bool {
+	return c.Kind == action.KindServiceAccount || c.Kind == action.KindRoleBinding
+}
+
+// left is what is still to be removed.
+type left struct {
+	actions []action.Action
+	// waiting names something that is being removed already.
+	waiting string
+}
+
+// remains undoes what the backup did to the VM's own objects, then removes the first group of
+// children that is not gone; the next group follows when it is.
+func remains(in Observed, remove func(Child) bool) left {
+	out := left{actions: undo(in)}
+	for _, kinds := range order {
+		for _, c := range in.Children {
+			if !slices.Contains(kinds, c.Kind) || !remove(c) {
+				continue
+			}
+			if c.Deleting || !in.deletable(c) {
+				out.waiting = fmt.Sprintf("%s %q is being removed", c.Kind, c.Name)
+				continue
+			}
+			out.actions = append(out.actions, action.Delete{Kind: c.Kind, Name: c.Name, UID: c.UID})
+		}
+		if len(out.actions) > 0 || out.waiting != "" {
+			return out
+		}
+	}
+	return out
+}
+
+func (in Observed) deletable(c Child) bool {
+	snapshot := c.Kind == action.KindVolumeSnapshot || c.Kind == action.KindVolumeGroupSnapshot
+	return !snapshot || c.Bound || in.since(c.Created) >= bindGrace
+}
+
+// undo takes our marks off the VM and its claims.
+func undo(in Observed) []action.Action {
+	var out []action.Action
+	if in.Locked && in.Backup.Status.VM != nil {
+		out = append(out, action.UnlockVM{VM: in.Backup.Spec.VMName, UID: in.Backup.Status.VM.UID, Holder: Holder(in.Backup)})
+	}
+	if last := Last(in.Backup); last != nil {
+		for _, c := range in.Members {
+			out = append(out, action.UnlabelClaim{Claim: c.Name, UID: c.UID, Member: Member(in.Backup, last.Number)})
+		}
+	}
+	return out
+}
+
+func includedCount(s *v1alpha1.VMStateBackupStatus) int {
+	return len(includedOf(s, v1alpha1.RoleDisk)) + len(includedOf(s, v1alpha1.RoleFirmwareState))
+}
+
+func plural(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
+}

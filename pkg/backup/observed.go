@@ -1,0 +1,196 @@
+package backup
+
+import (
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/vmstate/vmstate/api/v1alpha1"
+	"github.com/vmstate/vmstate/pkg/action"
+	"github.com/vmstate/vmstate/pkg/conditions"
+	"github.com/vmstate/vmstate/pkg/inventory"
+	"github.com/vmstate/vmstate/pkg/snapshotset"
+)
+
+// Observed is all that a plan knows. What a stage does not look at is left at its zero value;
+// StageOf says which stage that is.
+type Observed struct {
+	Now time.Time
+	// Process names the manager process that plans.
+	Process string
+	Backup  *v1alpha1.VMStateBackup
+	// Store that the backup names; nil if there is none of that name.
+	Store *v1alpha1.VMStateStore
+	// Blocker is another backup of the same VM that takes its moment; "" if there is none.
+	Blocker string
+	// Parent is the newest backup of the same VM in the same store.
+	Parent *v1alpha1.CommitRef
+	// Machine as it is now.
+	Machine *Machine
+	// Storage is what the cluster offers for snapshots.
+	Storage snapshotset.Storage
+	// Documents says that the documents of the attempt are kept.
+	Documents bool
+	// Members are the claims that carry the attempt's label.
+	Members []ClaimRef
+	Witness Task
+	Export  Task
+	Keep    Task
+	// Cut is how far the snapshots are.
+	Cut snapshotset.Progress
+	// Locked says that we hold the VM's lock.
+	Locked bool
+	// Children are the objects that are controlled by the backup.
+	Children []Child
+}
+
+// Machine is the virtual machine as it was just read.
+type Machine struct {
+	Inventory inventory.Inventory
+	// Refusal is why it cannot be captured (now); nil if it can.
+	Refusal *inventory.Refusal
+	// Documents of the machine, encoded.
+	Documents []byte
+}
+
+// ClaimRef is a claim and which one of that name.
+type ClaimRef struct {
+	Name string
+	UID  types.UID
+}
+
+// Task is a Job and its report.
+type Task struct {
+	// Exists says that the Job is there.
+	Exists  bool
+	Created time.Time
+	// Started says that a pod runs, or ran.
+	Started bool
+	// Failed is why the Job will not go on; "" if it may.
+	Failed string
+	// Pending is what keeps its pod from starting; "" if nothing does.
+	Pending string
+	// Report of the Job; nil if there is none.
+	Report *v1alpha1.VMStateReportStatus
+}
+
+func (t Task) outcome() v1alpha1.ReportOutcome {
+	if t.Report == nil {
+		return ""
+	}
+	return t.Report.Outcome
+}
+
+func (t Task) witness() *v1alpha1.WitnessResult {
+	if t.Report == nil || t.Report.Witness == nil {
+		return &v1alpha1.WitnessResult{}
+	}
+	return t.Report.Witness
+}
+
+// Child is an object that is controlled by the backup.
+type Child struct {
+	Kind    action.Kind
+	Name    string
+	UID     types.UID
+	Created time.Time
+	// Deleting says that it is being deleted already.
+	Deleting bool
+	// Bound says that a snapshot knows its content. One that does not leaves it behind.
+	Bound bool
+}
+
+// Decision is what to record, do and say.
+type Decision struct {
+	State   conditions.State
+	Reason  string
+	Message string
+	Actions []action.Action
+	// Status is the backup's status with the records of this decision, conditions apart.
+	Status v1alpha1.VMStateBackupStatus
+	// Warnings for a person, said once.
+	Warnings []string
+	// RequeueAfter is when a wait ends that nothing else ends; 0 if something will wake us.
+	RequeueAfter time.Duration
+}
+
+// Stage is what a pass is about; it follows from the status alone.
+type Stage int
+
+const (
+	// StageSettled: nothing is left to do.
+	StageSettled Stage = iota
+	// StageEnding: an outcome is recorded, or the backup is being deleted.
+	StageEnding
+	// StageBeginning: no attempt is open.
+	StageBeginning
+	// StagePreparing: an attempt is open, its cut has not begun.
+	StagePreparing
+	// StageCutting: the cut has begun.
+	StageCutting
+	// StageProving: the cut has ended.
+	StageProving
+	// StageExporting: the moment is there, and goes to a store.
+	StageExporting
+	// StageKeeping: the moment is there, and stays here.
+	StageKeeping
+)
+
+// StageOf is the stage of a backup.
+func StageOf(b *v1alpha1.VMStateBackup) Stage {
+	s := &b.Status
+	a := Open(b)
+	switch {
+	case b.DeletionTimestamp != nil:
+		return StageEnding
+	case s.CompletedAt != nil && !hasFinalizer(b):
+		return StageSettled
+	case ended(b):
+		return StageEnding
+	case s.Moment != nil && b.Spec.StoreRef != nil:
+		return StageExporting
+	case s.Moment != nil:
+		return StageKeeping
+	case a == nil:
+		return StageBeginning
+	case a.CutStarted == nil:
+		return StagePreparing
+	case a.CutEnded == nil:
+		return StageCutting
+	default:
+		return StageProving
+	}
+}
+
+// ended says that an outcome is recorded.
+func ended(b *v1alpha1.VMStateBackup) bool {
+	s := &b.Status
+	return s.Failure != nil || s.Local != nil || s.Export != nil && s.Export.Commit != nil
+}
+
+// Open is the attempt without a verdict; nil if there is none.
+func Open(b *v1alpha1.VMStateBackup) *v1alpha1.MomentAttempt {
+	a := Last(b)
+	if a == nil || a.Verdict != "" {
+		return nil
+	}
+	return a
+}
+
+// Last is the newest attempt; nil if there is none.
+func Last(b *v1alpha1.VMStateBackup) *v1alpha1.MomentAttempt {
+	n := len(b.Status.Attempts)
+	if n == 0 {
+		return nil
+	}
+	return &b.Status.Attempts[n-1]
+}
+
+func hasFinalizer(b *v1alpha1.VMStateBackup) bool {
+	for _, f := range b.Finalizers {
+		if f == v1alpha1.FinalizerRelease {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,128 @@
+package backup
+
+import (
+	"slices"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/vmstate/vmstate/api/v1alpha1"
+	"github.com/vmstate/vmstate/pkg/action"
+	"github.com/vmstate/vmstate/pkg/conditions"
+)
+
+// released puts a thaw before everything else where a recorded freeze is due. It looks at the
+// status as it will be: a cut whose end is about to be recorded is thawed before the record.
+func released(in Observed, d Decision) Decision {
+	for i := range d.Status.Attempts {
+		a := &d.Status.Attempts[i]
+		if !held(a) {
+			continue
+		}
+		switch {
+		case !due(in, a):
+			d.RequeueAfter = sooner(d.RequeueAfter, a.Freeze.Deadline.Sub(in.Now))
+			continue
+		case a.Freeze.FrozenAt == nil && in.since(a.Freeze.Deadline.Time) >= inFlight:
+			a.Freeze.ReleasedAt = in.micro() // never confirmed, and KubeVirt's own timer has run out
+			continue
+		case a.Freeze.FrozenAt == nil:
+			d.RequeueAfter = sooner(d.RequeueAfter, lookAgain)
+		default:
+			d.RequeueAfter = sooner(d.RequeueAfter, time.Second)
+		}
+		d.Actions = append([]action.Action{unfreeze(in.Backup)}, d.Actions...)
+	}
+	return d
+}
+
+func unfreeze(b *v1alpha1.VMStateBackup) action.Unfreeze {
+	out := action.Unfreeze{Instance: b.Spec.VMName}
+	if b.Status.VM != nil {
+		out.UID = b.Status.VM.InstanceUID
+	}
+	return out
+}
+
+// held says that a freeze is recorded and its release is not.
+func held(a *v1alpha1.MomentAttempt) bool { return a.Freeze != nil && a.Freeze.ReleasedAt == nil }
+
+func anyHeld(s *v1alpha1.VMStateBackupStatus) bool {
+	return slices.ContainsFunc(s.Attempts, func(a v1alpha1.MomentAttempt) bool { return held(&a) })
+}
+
+// due says that a guest must not stay frozen: the cut is over or given up, or the deadline has
+// passed. A freeze that was never confirmed waits for the verdict: an agent that does not
+// answer would hold up the cut and the second reading.
+func due(in Observed, a *v1alpha1.MomentAttempt) bool {
+	f := a.Freeze
+	return a.Verdict != "" || in.Backup.DeletionTimestamp != nil || !in.Now.Before(f.Deadline.Time) ||
+		f.FrozenAt != nil && a.CutEnded != nil
+}
+
+// mayAsk says that this process wrote the record just now.
+func mayAsk(in Observed, f *v1alpha1.FreezeRecord) bool {
+	return f.Requester == in.Process && in.since(f.RequestedAt.Time) < sendWindow
+}
+
+// sooner is the shorter wait; 0 is none.
+func sooner(a, b time.Duration) time.Duration {
+	b = max(b, time.Millisecond)
+	if a == 0 {
+		return b
+	}
+	return min(a, b)
+}
+
+// Settle records the answers of the actions that came to one.
+func (d Decision) Settle(answers []action.Answer) Decision {
+	for _, answer := range answers {
+		switch answer.Action.(type) {
+		case action.Freeze:
+			d.settleFreeze(answer)
+		case action.Unfreeze:
+			d.settleThaw(answer)
+		}
+	}
+	return d
+}
+
+// settleFreeze also records the start of the cut, where the answer lets it begin: between a
+// frozen guest and its cut there is no time for another pass.
+func (d Decision) settleFreeze(answer action.Answer) {
+	a := &d.Status.Attempts[len(d.Status.Attempts)-1]
+	at := metav1.NewMicroTime(answer.At)
+	if answer.Failure != "" {
+		a.Freeze.Failure = answer.Failure
+		return
+	}
+	a.Freeze.FrozenAt = &at
+	a.CutStarted = at.DeepCopy()
+}
+
+// settleThaw records a release. A thaw counts only if no freeze can land after it: one that
+// was confirmed was the last, any other may be under way for inFlight.
+func (d Decision) settleThaw(answer action.Answer) {
+	if answer.Failure != "" {
+		return
+	}
+	for i := range d.Status.Attempts {
+		a := &d.Status.Attempts[i]
+		if !held(a) || a.Freeze.FrozenAt == nil && answer.At.Sub(a.Freeze.RequestedAt.Time) < inFlight {
+			continue
+		}
+		at := metav1.NewMicroTime(answer.At)
+		a.Freeze.ReleasedAt = &at
+	}
+}
+
+// Interrupted is the decision after an action failed: what it would have recorded did not
+// happen, the thaw's answers apart.
+func (d Decision) Interrupted(before v1alpha1.VMStateBackupStatus, answers []action.Answer, err error) Decision {
+	d.Status = *before.DeepCopy()
+	if d.State == conditions.Working {
+		d.Message = err.Error()
+	}
+	d.RequeueAfter = 0
+	return d.Settle(answers)
+}
