@@ -88,7 +88,10 @@ func (t *TPM) Scratch() (uint64, error) {
 
 // PCR7 returns the first 8 bytes of PCR 7 (Secure Boot policy), SHA-256 bank, hex.
 func (t *TPM) PCR7() (string, error) {
-	r, err := tpm2.PCRRead{PCRSelectionIn: pcr7()}.Execute(t.conn)
+	pcr7 := tpm2.TPMLPCRSelection{PCRSelections: []tpm2.TPMSPCRSelection{{
+		Hash: tpm2.TPMAlgSHA256, PCRSelect: tpm2.PCClientCompatible.PCRs(7),
+	}}}
+	r, err := tpm2.PCRRead{PCRSelectionIn: pcr7}.Execute(t.conn)
 	if err != nil {
 		return "", fmt.Errorf("read PCR 7: %w", err)
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"slices"
+	"strings"
 
 	"github.com/vmstate/vmstate/test/guest/image"
 	"github.com/vmstate/vmstate/test/guest/inspect"
@@ -38,13 +39,11 @@ func installMissing(ctx context.Context) error {
 }
 
 func missingPackages(ctx context.Context) []string {
-	var missing []string
-	for _, pkg := range slices.Concat(image.Packages(), inspect.Packages(), vm.Packages()) {
-		installed := tool.Command(ctx, "dpkg-query", "-W", "-f", "${db:Status-Status}", pkg)
-		out, err := installed.Output()
-		if (err != nil || string(out) != "installed") && !slices.Contains(missing, pkg) {
-			missing = append(missing, pkg)
-		}
-	}
-	return missing
+	wanted := slices.Concat(image.Packages(), inspect.Packages(), vm.Packages())
+	slices.Sort(wanted)
+	wanted = slices.Compact(wanted)
+	query := tool.Command(ctx, "dpkg-query", append([]string{"-W", "-f", "${Package} ${db:Status-Status}\n"}, wanted...)...)
+	out, _ := query.Output() // it fails if it knows one package of them not at all
+	known := string(out)
+	return slices.DeleteFunc(wanted, func(pkg string) bool { return strings.Contains("\n"+known, "\n"+pkg+" installed\n") })
 }
