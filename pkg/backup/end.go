@@ -93,7 +93,7 @@ func kept(b *v1alpha1.VMStateBackup, c Child) bool {
 	case action.KindVolumeGroupSnapshot:
 		return c.Name == GroupName(b, last.Number)
 	case action.KindConfigMap:
-		return c.Name == DocumentsName(b, last.Number)
+		return c.Name == DocumentsName(b)
 	case action.KindClaim:
 		return c.Name == l.StateClaimName
 	default:

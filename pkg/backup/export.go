@@ -15,6 +15,7 @@ import (
 	"github.com/vmstate/vmstate/pkg/document"
 	"github.com/vmstate/vmstate/pkg/job"
 	moverconfig "github.com/vmstate/vmstate/pkg/mover/config"
+	"github.com/vmstate/vmstate/pkg/store"
 )
 
 // export sends the moment to the store and records its commit.
@@ -128,8 +129,8 @@ func clone(in Observed, i int, v v1alpha1.BackupVolume) *corev1.PersistentVolume
 
 func exportJob(in Observed) job.Spec {
 	raw, _ := exportConfig(in).Encode() // strings, numbers and JSON alone: it encodes
-	mounts := append(StoreMounts(in.Store), job.Mount{Secret: in.Store.Status.KeysSecretName, Path: job.PathRepositoryKeys})
-	mounts = append(mounts, job.Mount{ConfigMap: DocumentsName(in.Backup, Last(in.Backup).Number), Path: job.PathSpec})
+	mounts := append(store.Mounts(in.Store), job.Mount{Secret: in.Store.Status.KeysSecretName, Path: job.PathRepositoryKeys})
+	mounts = append(mounts, job.Mount{ConfigMap: DocumentsName(in.Backup), Path: job.PathSpec})
 	mounts = append(mounts, stateMounts(in)...)
 	for i, v := range disksOf(&in.Backup.Status) {
 		m := job.Mount{Claim: CloneName(in.Backup, i), Path: job.PathVolumes + "/" + v.Name}
@@ -156,25 +157,6 @@ func stateMounts(in Observed) []job.Mount {
 	return out
 }
 
-// StoreConfig is a store as a mover is told of it.
-func StoreConfig(s *v1alpha1.VMStateStore) *moverconfig.Store {
-	return &moverconfig.Store{
-		Endpoint: s.Spec.S3.Endpoint, Bucket: s.Spec.S3.Bucket, Prefix: s.Spec.S3.Prefix, Region: s.Spec.S3.Region,
-		Addressing: s.Spec.S3.Addressing, Checksum: s.Status.ChecksumMode,
-		CABundle: s.Spec.S3.CABundleConfigMapRef != nil, SigningKey: s.Status.SigningKey,
-	}
-}
-
-// StoreMounts are what a mover needs to reach a store. They are optional: the program says
-// what is missing better than a pod that cannot start.
-func StoreMounts(s *v1alpha1.VMStateStore) []job.Mount {
-	out := []job.Mount{{Secret: s.Spec.S3.CredentialsSecretRef.Name, Path: job.PathCredentials, Optional: true}}
-	if ref := s.Spec.S3.CABundleConfigMapRef; ref != nil {
-		out = append(out, job.Mount{ConfigMap: ref.Name, Path: job.PathCA, Optional: true})
-	}
-	return out
-}
-
 func exportConfig(in Observed) moverconfig.Config {
 	b, s := in.Backup, &in.Backup.Status
 	moment, _ := json.Marshal(s.Moment) // a struct of strings, numbers and times: it encodes
@@ -192,7 +174,7 @@ func exportConfig(in Observed) moverconfig.Config {
 	for _, v := range includedOf(s, v1alpha1.RoleFirmwareState) {
 		e.State = &moverconfig.State{VolumeName: v.Name, Digest: s.Moment.StateDigest}
 	}
-	return moverconfig.Config{Store: StoreConfig(in.Store), Export: e}
+	return moverconfig.Config{Store: store.Config(in.Store), Export: e}
 }
 
 // exporting records how far the Job is.

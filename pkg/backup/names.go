@@ -13,10 +13,9 @@ func WitnessName(b *v1alpha1.VMStateBackup, attempt int32) string {
 	return job.Name(b.UID, fmt.Sprintf("witness-%d", attempt))
 }
 
-// DocumentsName is the ConfigMap with the documents of an attempt.
-func DocumentsName(b *v1alpha1.VMStateBackup, attempt int32) string {
-	return job.Name(b.UID, fmt.Sprintf("spec-%d", attempt))
-}
+// DocumentsName is the ConfigMap with the documents of the open attempt. It goes with an attempt
+// that is given up, so that the next one keeps its own.
+func DocumentsName(b *v1alpha1.VMStateBackup) string { return job.Name(b.UID, "spec") }
 
 // SnapshotName is the snapshot of the disk with that index.
 func SnapshotName(b *v1alpha1.VMStateBackup, attempt int32, disk int) string {

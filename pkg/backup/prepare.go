@@ -49,6 +49,9 @@ func prepare(in Observed) Decision {
 // prepareOver ends what cannot be prepared, or not in time.
 func prepareOver(in Observed, a *v1alpha1.MomentAttempt) (Decision, bool) {
 	w := in.Witness
+	if w.outcome() == v1alpha1.OutcomeFailed && w.Report.Reason == v1alpha1.ReasonStateChanged {
+		return in.discard(v1alpha1.AttemptStateChanged, "the firmware state changed while it was read first: %s", w.Report.Message), true
+	}
 	if w.outcome() == v1alpha1.OutcomeFailed {
 		return in.fail(known(w.Report.Reason, v1alpha1.ReasonWitnessFailed), "%s", w.Report.Message), true
 	}
@@ -115,7 +118,7 @@ func preparations(in Observed, a *v1alpha1.MomentAttempt) []action.Action {
 	}
 	if !in.Documents {
 		out = append(out, action.CreateConfigMap{
-			Name: DocumentsName(b, a.Number), Data: map[string][]byte{document.FileName: in.Machine.Documents},
+			Name: DocumentsName(b), Data: map[string][]byte{document.FileName: in.Machine.Documents},
 		})
 	}
 	if BindingOf(b) == v1alpha1.DisksGroup {

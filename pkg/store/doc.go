@@ -1,0 +1,45 @@
+// Package store decides the next step of a VMStateStore: when it is probed, and what a probe
+// says of it.
+//
+// Plan looks at what exists; package controllers looks for it. The first row that holds wins:
+//
+//	seen                                        done                        conditions
+//	a probe of this generation ended            record what it found        Ready, Writable, Redundant by its findings
+//	a probe of this generation does not start   record that, after a while  Ready SetupFailed
+//	a probe of this generation runs             wait                        as they are; Probing or JobPending at first
+//	remains of a probe that is recorded         remove them                 as they are
+//	never probed, or probed for another spec    the setup Job               Probing
+//	probed long ago                             the setup Job               as they are
+//	none of these                               wait until then             as they are
+//
+// A store that is not usable is probed again after retryEvery, a usable one after probeEvery. A
+// store that was usable stays so while it is probed again: an outage is known when the probe says so.
+package store
+
+import (
+	"github.com/vmstate/vmstate/api/v1alpha1"
+	"github.com/vmstate/vmstate/pkg/job"
+	moverconfig "github.com/vmstate/vmstate/pkg/mover/config"
+)
+
+// Config is a store as a mover is told of it.
+func Config(s *v1alpha1.VMStateStore) *moverconfig.Store {
+	return &moverconfig.Store{
+		Endpoint: s.Spec.S3.Endpoint, Bucket: s.Spec.S3.Bucket, Prefix: s.Spec.S3.Prefix, Region: s.Spec.S3.Region,
+		Addressing: s.Spec.S3.Addressing, Checksum: s.Status.ChecksumMode,
+		CABundle: s.Spec.S3.CABundleConfigMapRef != nil, SigningKey: s.Status.SigningKey,
+	}
+}
+
+// Mounts are what a mover needs to reach a store. They are optional: the program says what is
+// missing better than a pod that cannot start.
+func Mounts(s *v1alpha1.VMStateStore) []job.Mount {
+	out := []job.Mount{{Secret: s.Spec.S3.CredentialsSecretRef.Name, Path: job.PathCredentials, Optional: true}}
+	if ref := s.Spec.S3.CABundleConfigMapRef; ref != nil {
+		out = append(out, job.Mount{ConfigMap: ref.Name, Path: job.PathCA, Optional: true})
+	}
+	return out
+}
+
+// KeysSecretName is the Secret that holds the repository's index and signing keys.
+func KeysSecretName(s *v1alpha1.VMStateStore) string { return s.Name + "-repository-keys" }

@@ -1,0 +1,264 @@
+package store
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/vmstate/vmstate/api/v1alpha1"
+	"github.com/vmstate/vmstate/pkg/action"
+	"github.com/vmstate/vmstate/pkg/conditions"
+	"github.com/vmstate/vmstate/pkg/job"
+	moverconfig "github.com/vmstate/vmstate/pkg/mover/config"
+)
+
+const (
+	// probeEvery is how often a usable store is probed.
+	probeEvery = time.Hour
+	// retryEvery is how often a store is probed that is not usable.
+	retryEvery = 2 * time.Minute
+	// pendingLimit bounds how long the probe's pod may not start.
+	pendingLimit = 5 * time.Minute
+	// setupLimit bounds a probe.
+	setupLimit = 10 * time.Minute
+)
+
+// Observed is all that a plan knows.
+type Observed struct {
+	Now   time.Time
+	Store *v1alpha1.VMStateStore
+	// Setup is the Job of JobName; its zero value says that there is none.
+	Setup Setup
+	// Children are the Jobs and reports that are controlled by the store.
+	Children []Child
+}
+
+// Setup is a probe's Job and report.
+type Setup struct {
+	Exists  bool
+	Created time.Time
+	Failed  string
+	Pending string
+	Report  *v1alpha1.VMStateReportStatus
+}
+
+// Child is a Job or report of the store.
+type Child struct {
+	Kind     action.Kind
+	Name     string
+	UID      types.UID
+	Deleting bool
+}
+
+// Decision is what to record, do and say.
+type Decision struct {
+	Actions []action.Action
+	// Status with the records of this decision, conditions included.
+	Status       v1alpha1.VMStateStoreStatus
+	RequeueAfter time.Duration
+}
+
+// JobName is the setup Job of a store's generation.
+func JobName(s *v1alpha1.VMStateStore) string {
+	return job.Name(s.UID, fmt.Sprintf("setup-%d", s.Generation))
+}
+
+// Plan decides the next step of a store.
+func Plan(in Observed) Decision {
+	d := Decision{Status: *in.Store.Status.DeepCopy()}
+	switch {
+	case in.Store.DeletionTimestamp != nil:
+		return d
+	case in.Setup.Exists && !recorded(in) && in.outcome() != "":
+		return conclude(in, d)
+	case in.Setup.Exists && !recorded(in) && in.Setup.Failed != "":
+		return broken(in, d, "the setup Job failed: "+in.Setup.Failed)
+	case in.Setup.Exists && !recorded(in) && in.Now.Sub(in.Setup.Created) >= pendingLimit && in.Setup.Pending != "":
+		return broken(in, d, "the setup Job does not start: "+in.Setup.Pending)
+	case in.Setup.Exists && !recorded(in):
+		return probing(in, d)
+	case len(in.Children) > 0:
+		return tidy(in, d)
+	case in.Now.Before(nextProbe(in)):
+		d.RequeueAfter = nextProbe(in).Sub(in.Now)
+		return d
+	default:
+		d = probing(in, d)
+		d.Actions = []action.Action{action.RunJob{Job: setupJob(in.Store)}}
+		return d
+	}
+}
+
+func (in Observed) outcome() v1alpha1.ReportOutcome {
+	if in.Setup.Report == nil {
+		return ""
+	}
+	return in.Setup.Report.Outcome
+}
+
+// recorded says that what this Job found is in the status already.
+func recorded(in Observed) bool {
+	s := in.Store.Status
+	return s.ObservedGeneration == in.Store.Generation && s.ProbedAt != nil && !s.ProbedAt.Time.Before(in.Setup.Created)
+}
+
+// nextProbe is when the store is to be probed again; in the past if it is due.
+func nextProbe(in Observed) time.Time {
+	s := in.Store.Status
+	if s.ProbedAt == nil || s.ObservedGeneration != in.Store.Generation {
+		return time.Time{}
+	}
+	if meta.IsStatusConditionTrue(s.Conditions, v1alpha1.ConditionReady) {
+		return s.ProbedAt.Add(probeEvery)
+	}
+	return s.ProbedAt.Add(retryEvery)
+}
+
+func (in Observed) target(d *Decision) conditions.Target {
+	return conditions.Target{List: &d.Status.Conditions, Generation: in.Store.Generation, Now: metav1.NewTime(in.Now)}
+}
+
+// probing says that the first probe of a spec is under way. Later ones are silent.
+func probing(in Observed, d Decision) Decision {
+	d.RequeueAfter = 10 * time.Second
+	if in.Store.Status.ObservedGeneration == in.Store.Generation && in.Store.Status.ProbedAt != nil {
+		return d
+	}
+	reason, message := v1alpha1.ReasonProbing, "the store is being probed"
+	if in.Setup.Pending != "" {
+		reason, message = v1alpha1.ReasonJobPending, in.Setup.Pending
+	}
+	t := in.target(&d)
+	conditions.Write(t, conditions.Working, reason, message)
+	conditions.Unknown(t, v1alpha1.ConditionWritable, reason, message)
+	redundant(in, t)
+	return d
+}
+
+// conclude records what a probe found.
+func conclude(in Observed, d Decision) Decision {
+	report := in.Setup.Report
+	now := metav1.NewTime(in.Now)
+	d.Status.ProbedAt, d.Status.ObservedGeneration = &now, in.Store.Generation
+	setup := report.Setup
+	if setup != nil {
+		d.Status.Findings = append(transport(in.Store), setup.Findings...)
+	}
+	if report.Outcome != v1alpha1.OutcomeSucceeded || setup == nil {
+		return unusable(in, d, known(report.Reason), report.Message)
+	}
+	if was := in.Store.Status; was.RepositoryID != "" && (was.RepositoryID != setup.RepositoryID || was.SigningKey != setup.SigningKey) {
+		return unusable(in, d, v1alpha1.ReasonRepositoryDamaged, fmt.Sprintf(
+			"the repository under the prefix is not the one that was there (ID %s, now %s): bring it back, or create another VMStateStore",
+			was.RepositoryID, setup.RepositoryID))
+	}
+	d.Status.ChecksumMode, d.Status.RepositoryID, d.Status.SigningKey = setup.ChecksumMode, setup.RepositoryID, setup.SigningKey
+	t := in.target(&d)
+	conditions.Write(t, conditions.Done, v1alpha1.ReasonProbed, fmt.Sprintf("%d checks made%s", len(d.Status.Findings), warned(d.Status.Findings)))
+	redundant(in, t)
+	if setup.Writable {
+		d.Status.KeysSecretName = KeysSecretName(in.Store)
+		conditions.True(t, v1alpha1.ConditionWritable, v1alpha1.ReasonKeysHere, "the repository's keys are in Secret "+d.Status.KeysSecretName)
+		return d
+	}
+	d.Status.KeysSecretName = ""
+	conditions.False(t, v1alpha1.ConditionWritable, v1alpha1.ReasonKeysElsewhere, fmt.Sprintf(
+		"the repository was made elsewhere, and its keys are not here: restores work; to write, bring its keys as Secret %q, or use another prefix", KeysSecretName(in.Store)))
+	return d
+}
+
+// broken records a probe that ended without a word.
+func broken(in Observed, d Decision, message string) Decision {
+	now := metav1.NewTime(in.Now)
+	d.Status.ProbedAt, d.Status.ObservedGeneration = &now, in.Store.Generation
+	return unusable(in, d, v1alpha1.ReasonSetupFailed, message)
+}
+
+func unusable(in Observed, d Decision, reason, message string) Decision {
+	t := in.target(&d)
+	conditions.Write(t, conditions.Stalled, reason, message)
+	conditions.False(t, v1alpha1.ConditionWritable, reason, message)
+	redundant(in, t)
+	return d
+}
+
+// redundant says how many can read the backups.
+func redundant(in Observed, t conditions.Target) {
+	if n := len(in.Store.Spec.Recipients); n > 1 {
+		conditions.True(t, v1alpha1.ConditionRedundant, v1alpha1.ReasonSeveralRecipients, fmt.Sprintf("%d recipients can read the backups", n))
+		return
+	}
+	conditions.False(t, v1alpha1.ConditionRedundant, v1alpha1.ReasonOneRecipient,
+		"one recipient alone can read the backups: if its identity is lost, they are; add one that is kept elsewhere")
+}
+
+// transport is a finding of our own: the mover does not judge the scheme that it was told.
+func transport(s *v1alpha1.VMStateStore) []v1alpha1.Finding {
+	if strings.HasPrefix(s.Spec.S3.Endpoint, "https://") {
+		return nil
+	}
+	return []v1alpha1.Finding{{
+		Check: "Transport", Outcome: v1alpha1.FindingWarning,
+		Message: "the endpoint is plain http: backups are encrypted, but who listens sees names and sizes of objects and can disturb them; use https",
+	}}
+}
+
+func warned(findings []v1alpha1.Finding) string {
+	n := 0
+	for _, f := range findings {
+		if f.Outcome != v1alpha1.FindingOK {
+			n++
+		}
+	}
+	if n == 0 {
+		return ""
+	}
+	return fmt.Sprintf(", %d with a warning", n)
+}
+
+// tidy removes what is left of a probe, the Job first.
+func tidy(in Observed, d Decision) Decision {
+	d.RequeueAfter = 5 * time.Second
+	for _, kind := range []action.Kind{action.KindJob, action.KindReport} {
+		of := slices.DeleteFunc(slices.Clone(in.Children), func(c Child) bool { return c.Kind != kind })
+		for _, c := range of {
+			if !c.Deleting {
+				d.Actions = append(d.Actions, action.Delete{Kind: c.Kind, Name: c.Name, UID: c.UID})
+			}
+		}
+		if len(of) > 0 {
+			return d
+		}
+	}
+	return d
+}
+
+func setupJob(s *v1alpha1.VMStateStore) job.Spec {
+	raw, _ := moverconfig.Config{ // strings alone: it encodes
+		Store: Config(s),
+		Setup: &moverconfig.Setup{Recipients: s.Spec.Recipients, KeysSecretName: KeysSecretName(s)},
+	}.Encode()
+	return job.Spec{
+		Name: JobName(s), Task: v1alpha1.TaskSetup, Config: raw,
+		Mounts:   append(Mounts(s), job.Mount{Secret: KeysSecretName(s), Path: job.PathRepositoryKeys, Optional: true}),
+		Deadline: setupLimit, Retries: 2,
+	}
+}
+
+// known is a report's reason if a store can have it: a report is written by a pod, whose account
+// others in the namespace can borrow.
+func known(reason string) string {
+	switch reason {
+	case v1alpha1.ReasonUnreachable, v1alpha1.ReasonAccessDenied, v1alpha1.ReasonBucketNotFound, v1alpha1.ReasonClockSkew,
+		v1alpha1.ReasonNoConditionalWrites, v1alpha1.ReasonSecretNotFound, v1alpha1.ReasonStoreFull,
+		v1alpha1.ReasonInvalidRecipients, v1alpha1.ReasonKeysElsewhere, v1alpha1.ReasonRepositoryDamaged:
+		return reason
+	default:
+		return v1alpha1.ReasonSetupFailed
+	}
+}
