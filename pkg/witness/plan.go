@@ -22,7 +22,7 @@ const (
 type Observed struct {
 	Now    time.Time
 	Config config.Config
-	// Backup as last seen; nil before it was seen, and see Gone.
+	// Backup as last seen, also when it is gone since; nil before it was seen.
 	Backup *v1alpha1.VMStateBackup
 	// Gone says that the API answered that the backup does not exist, or not with our UID.
 	Gone bool
@@ -108,9 +108,9 @@ func Plan(in Observed) Decision {
 	}
 }
 
-// attempt is ours; nil if it is not there yet.
+// attempt is ours, as last seen; nil if it is not there yet.
 func (in Observed) attempt() *v1alpha1.MomentAttempt {
-	if in.Backup == nil || in.Gone {
+	if in.Backup == nil {
 		return nil
 	}
 	return Attempt(in.Backup, in.Config.Attempt)
@@ -132,6 +132,10 @@ func first(r v1alpha1.VMStateReportStatus) *v1alpha1.WitnessReading {
 	}
 	return r.Witness.First
 }
+
+// FreezeHeld says that the guest may be frozen for this attempt: a freeze was
+// recorded, and nobody recorded its release.
+func (in Observed) FreezeHeld() bool { return freezeHeld(in.attempt(), in.Report) }
 
 // freezeHeld says that a freeze was recorded and nobody recorded its release.
 func freezeHeld(attempt *v1alpha1.MomentAttempt, report v1alpha1.VMStateReportStatus) bool {

@@ -90,6 +90,8 @@ func TestPlan(t *testing.T) {
 		"Abandoned":       {"the manager discarded the attempt", observed(firstRead, abandoned), givenUp},
 		"AbandonedEarly":  {"no reading for an attempt that is over", observed(abandoned), givenUp},
 		"BackupGone":      {"deleted, or made again under the name", observed(firstRead, func(in *Observed) { in.Gone = true }), givenUp},
+		"GoneWhileFrozen": {"somebody removed the finalizer: the guest is still frozen", observed(firstRead, frozen, now(30), func(in *Observed) { in.Gone = true }), Decision{Step: StepThaw}},
+		"GoneBeforeSeen":  {"deleted before this process came", observed(func(in *Observed) { in.Gone, in.Backup = true, nil }), givenUp},
 		"Done":            {"both readings recorded", observed(firstRead, cutEnded, outcome(v1alpha1.OutcomeSucceeded)), Decision{Step: StepExit}},
 		"Failed":          {"a retry of the pod has nothing to add", observed(outcome(v1alpha1.OutcomeFailed)), Decision{Step: StepExit}},
 

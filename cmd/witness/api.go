@@ -1,0 +1,195 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	authorizationv1 "k8s.io/api/authorization/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
+
+	"github.com/vmstate/vmstate/api/v1alpha1"
+)
+
+const (
+	// callTimeout bounds one call; a thaw waits for virt-api, virt-handler and the agent.
+	callTimeout = 10 * time.Second
+	// watchFor is how long one watch lasts before the object is read again: a dead
+	// connection is then noticed in time.
+	watchFor = 10 * time.Second
+)
+
+// api is the few calls that a witness may make, in its own namespace. It speaks
+// JSON over client-go's transport: typed clients would make the image much larger.
+type api struct {
+	rest      rest.Interface
+	namespace string
+}
+
+func newAPI(c *rest.Config, namespace string) (*api, error) {
+	c = rest.CopyConfig(c)
+	c.UserAgent = "vmstate-witness"
+	c.QPS, c.Burst = 20, 40
+	s := runtime.NewScheme()
+	metav1.AddToGroupVersion(s, schema.GroupVersion{Version: "v1"}) // the Status of an error
+	c.ContentConfig = rest.ContentConfig{
+		ContentType: runtime.ContentTypeJSON, AcceptContentTypes: runtime.ContentTypeJSON,
+		NegotiatedSerializer: serializer.NewCodecFactory(s).WithoutConversion(),
+	}
+	client, err := rest.UnversionedRESTClientFor(c)
+	if err != nil {
+		return nil, fmt.Errorf("make a client: %w", err)
+	}
+	return &api{rest: client, namespace: namespace}, nil
+}
+
+func (a *api) ours(resource string, rest ...string) []string {
+	return append([]string{"/apis", v1alpha1.GroupVersion.Group, v1alpha1.GroupVersion.Version, "namespaces", a.namespace, resource}, rest...)
+}
+
+// call sends r, with in as its body if it is not nil, and reads the answer into out
+// if that is not nil.
+func call(ctx context.Context, r *rest.Request, in, out any) error {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	if in != nil {
+		body, err := json.Marshal(in)
+		if err != nil {
+			return fmt.Errorf("encode: %w", err)
+		}
+		r = r.Body(body)
+	}
+	answer := r.Do(ctx)
+	if err := answer.Error(); err != nil {
+		return err
+	}
+	if out == nil {
+		return nil
+	}
+	body, err := answer.Raw()
+	if err != nil {
+		return err
+	}
+	return json.Unmarshal(body, out)
+}
+
+func (a *api) backup(ctx context.Context, name string) (*v1alpha1.VMStateBackup, error) {
+	b := &v1alpha1.VMStateBackup{}
+	if err := call(ctx, a.rest.Get().AbsPath(a.ours("vmstatebackups", name)...), nil, b); err != nil {
+		return nil, fmt.Errorf("get VMStateBackup %q: %w", name, err)
+	}
+	return b, nil
+}
+
+// watchBackup sends every later version of the backup, nil once it is deleted, until
+// the watch ends, which is no error.
+func (a *api) watchBackup(ctx context.Context, name, version string, send func(*v1alpha1.VMStateBackup)) error {
+	ctx, cancel := context.WithTimeout(ctx, watchFor+callTimeout)
+	defer cancel()
+	stream, err := a.rest.Get().AbsPath(a.ours("vmstatebackups")...).
+		Param("watch", "true").Param("fieldSelector", "metadata.name="+name).
+		Param("resourceVersion", version).Param("timeoutSeconds", fmt.Sprint(int(watchFor.Seconds()))).
+		Stream(ctx)
+	if err != nil {
+		return fmt.Errorf("watch VMStateBackup %q: %w", name, err)
+	}
+	defer stream.Close()
+	for events := json.NewDecoder(stream); ; {
+		var e struct {
+			Type   string
+			Object json.RawMessage
+		}
+		if err := events.Decode(&e); errors.Is(err, io.EOF) {
+			return nil
+		} else if err != nil {
+			return fmt.Errorf("watch VMStateBackup %q: %w", name, err)
+		}
+		b := &v1alpha1.VMStateBackup{}
+		switch e.Type {
+		case "ADDED", "MODIFIED":
+			if err := json.Unmarshal(e.Object, b); err != nil {
+				return fmt.Errorf("watch VMStateBackup %q: %w", name, err)
+			}
+			send(b)
+		case "DELETED":
+			send(nil)
+		default:
+			return fmt.Errorf("watch VMStateBackup %q: ended by the server: %s", name, e.Object)
+		}
+	}
+}
+
+func (a *api) report(ctx context.Context, name string) (*v1alpha1.VMStateReport, error) {
+	r := &v1alpha1.VMStateReport{}
+	if err := call(ctx, a.rest.Get().AbsPath(a.ours("vmstatereports", name)...), nil, r); err != nil {
+		return nil, fmt.Errorf("get VMStateReport %q: %w", name, err)
+	}
+	return r, nil
+}
+
+// writeReport records status if nobody has written since r was read; a conflict is
+// apierrors.IsConflict.
+func (a *api) writeReport(ctx context.Context, r *v1alpha1.VMStateReport, status v1alpha1.VMStateReportStatus) (*v1alpha1.VMStateReport, error) {
+	patch := map[string]any{"metadata": map[string]string{"resourceVersion": r.ResourceVersion}, "status": status}
+	written := &v1alpha1.VMStateReport{}
+	request := a.rest.Patch(types.MergePatchType).AbsPath(a.ours("vmstatereports", r.Name, "status")...)
+	if err := call(ctx, request, patch, written); err != nil {
+		return nil, fmt.Errorf("write VMStateReport %q: %w", r.Name, err)
+	}
+	return written, nil
+}
+
+func (a *api) createSecret(ctx context.Context, s *corev1.Secret) error {
+	err := call(ctx, a.rest.Post().AbsPath("/api/v1/namespaces", a.namespace, "secrets"), s, nil)
+	if err != nil {
+		return fmt.Errorf("create Secret %q: %w", s.Name, err)
+	}
+	return nil
+}
+
+const (
+	subresources = "subresources.kubevirt.io"
+	instances    = "virtualmachineinstances"
+	unfreeze     = "unfreeze"
+)
+
+// thaw asks to unfreeze the guest. It is nil if that worked or the instance is gone:
+// a 404 counts only if it names the instance, since KubeVirt's API itself can be
+// missing for a while.
+func (a *api) thaw(ctx context.Context, instance string) error {
+	err := call(ctx, a.rest.Put().AbsPath("/apis", subresources, "v1", "namespaces", a.namespace, instances, instance, unfreeze), nil, nil)
+	status := apierrors.APIStatus(nil)
+	if errors.As(err, &status) && apierrors.IsNotFound(err) && status.Status().Details != nil && status.Status().Details.Name == instance {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("unfreeze instance %q: %w", instance, err)
+	}
+	return nil
+}
+
+// mayThaw asks the API server whether this account may unfreeze the guest.
+func (a *api) mayThaw(ctx context.Context, instance string) (bool, error) {
+	review := authorizationv1.SelfSubjectAccessReview{
+		TypeMeta: metav1.TypeMeta{APIVersion: authorizationv1.SchemeGroupVersion.String(), Kind: "SelfSubjectAccessReview"},
+		Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: &authorizationv1.ResourceAttributes{
+			Namespace: a.namespace, Verb: "update", Group: subresources, Version: "v1",
+			Resource: instances, Subresource: unfreeze, Name: instance,
+		}},
+	}
+	request := a.rest.Post().AbsPath("/apis/authorization.k8s.io/v1/selfsubjectaccessreviews")
+	if err := call(ctx, request, review, &review); err != nil {
+		return false, fmt.Errorf("ask whether instance %q may be unfrozen: %w", instance, err)
+	}
+	return review.Status.Allowed, nil
+}

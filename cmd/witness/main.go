@@ -1,0 +1,52 @@
+// Command witness runs in a Job beside a virtual machine. It reads the machine's
+// firmware state before and after the disks are cut, carries it out as Secrets, and
+// thaws the guest when nobody else does. What it decides is in package witness.
+//
+// Exit codes: 0 the report holds both readings; 1 the report says why not, or
+// nothing could be reported and another pod should try.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"k8s.io/client-go/rest"
+	"k8s.io/klog/v2"
+
+	"github.com/vmstate/vmstate/pkg/job"
+	"github.com/vmstate/vmstate/pkg/witness/config"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
+	defer stop()
+	if err := start(ctx); err != nil {
+		fmt.Fprintln(os.Stderr, "witness: error:", err)
+		os.Exit(1)
+	}
+}
+
+func start(ctx context.Context) error {
+	task, err := config.Decode([]byte(os.Getenv(job.EnvConfig)))
+	if err != nil {
+		return err
+	}
+	self := identity{namespace: os.Getenv(job.EnvNamespace), report: os.Getenv(job.EnvReport), podUID: os.Getenv(job.EnvPodUID)}
+	if self.namespace == "" || self.report == "" {
+		return errors.New("namespace and report are given by the Job's environment; this program is not run by hand")
+	}
+	cluster, err := rest.InClusterConfig()
+	if err != nil {
+		return fmt.Errorf("find the API server: %w", err)
+	}
+	calls, err := newAPI(cluster, self.namespace)
+	if err != nil {
+		return err
+	}
+	defer klog.Flush()
+	return newRunner(task, self, calls).run(ctx)
+}
