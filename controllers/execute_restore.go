@@ -2,6 +2,7 @@ package controllers
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 
@@ -100,12 +101,11 @@ func (e *executor) setRunStrategy(ctx context.Context, owner client.Object, a ac
 		return err
 	}
 	ctrl.LoggerFrom(ctx).Info("Setting run strategy of VM", "VirtualMachine", klog.KObj(vm), "runStrategy", a.Strategy)
-	ops := []jsonOp{{Op: "test", Path: "/metadata/uid", Value: string(vm.UID)}}
-	if vm.Spec.Running != nil {
-		ops = append(ops, jsonOp{Op: "remove", Path: "/spec/running"})
+	patch := map[string]any{
+		"metadata": map[string]any{"uid": string(vm.UID)},
+		"spec":     map[string]any{"running": nil, "runStrategy": a.Strategy},
 	}
-	ops = append(ops, jsonOp{Op: "add", Path: "/spec/runStrategy", Value: a.Strategy})
-	return wrap(e.patchJSON(ctx, vm, ops), "set run strategy of VM %q", a.VM)
+	return wrap(e.client.Patch(ctx, vm, mergePatch(patch)), "set run strategy of VM %q", a.VM)
 }
 
 // requestStart does what the start subresource does for a machine that is started by hand:
@@ -119,8 +119,8 @@ func (e *executor) requestStart(ctx context.Context, owner client.Object, a acti
 		return nil
 	}
 	ctrl.LoggerFrom(ctx).Info("Requesting start of VM", "VirtualMachine", klog.KObj(vm))
-	request := []map[string]any{{"action": string(kubevirtv1.StartRequest)}}
-	return e.patchLock(ctx, vm, jsonOp{Op: "add", Path: "/status/stateChangeRequests", Value: request})
+	request := []any{map[string]any{"action": string(kubevirtv1.StartRequest)}}
+	return e.patchVMStatus(ctx, vm, map[string]any{"stateChangeRequests": request})
 }
 
 func (e *executor) holdVM(ctx context.Context, owner client.Object, a action.HoldVM) error {
@@ -135,7 +135,7 @@ func (e *executor) holdVM(ctx context.Context, owner client.Object, a action.Hol
 		return fmt.Errorf("VM %q has another restore in progress: %q", a.VM, *holder)
 	}
 	ctrl.LoggerFrom(ctx).Info("Denying starts of VM", "VirtualMachine", klog.KObj(vm))
-	return e.patchLock(ctx, vm, jsonOp{Op: "add", Path: "/status/restoreInProgress", Value: a.Holder})
+	return e.patchVMStatus(ctx, vm, map[string]any{"restoreInProgress": a.Holder})
 }
 
 func (e *executor) releaseVM(ctx context.Context, owner client.Object, a action.ReleaseVM) error {
@@ -150,7 +150,7 @@ func (e *executor) releaseVM(ctx context.Context, owner client.Object, a action.
 		return nil
 	}
 	ctrl.LoggerFrom(ctx).Info("Allowing starts of VM", "VirtualMachine", klog.KObj(vm))
-	return e.patchLock(ctx, vm, jsonOp{Op: "remove", Path: "/status/restoreInProgress"})
+	return e.patchVMStatus(ctx, vm, map[string]any{"restoreInProgress": nil})
 }
 
 func (e *executor) deleteInstance(ctx context.Context, owner client.Object, a action.DeleteInstance) error {
@@ -175,13 +175,24 @@ func (e *executor) deleteMade(ctx context.Context, owner, obj client.Object, nam
 	return wrap(unlessGone(e.client.Delete(ctx, obj, client.Preconditions{UID: &uid})), "delete %T %q", obj, name)
 }
 
-// patchJSON changes fields of an object and leaves those that our types do not know.
-func (e *executor) patchJSON(ctx context.Context, obj client.Object, ops []jsonOp) error {
-	patch, err := jsonPatch(ops)
-	if err != nil {
-		return err
+// patchVMStatus changes fields of a status that is still as it was read, and leaves those
+// that our types do not know. Another version is a conflict, not a refusal, which a JSON
+// patch with a test could not tell apart.
+func (e *executor) patchVMStatus(ctx context.Context, vm *kubevirtv1.VirtualMachine, fields map[string]any) error {
+	patch := map[string]any{
+		"metadata": map[string]any{"uid": string(vm.UID), "resourceVersion": vm.ResourceVersion},
+		"status":   fields,
 	}
-	return e.client.Patch(ctx, obj, patch)
+	return wrap(e.client.Status().Patch(ctx, vm, mergePatch(patch)), "patch status of VM %q", vm.Name)
+}
+
+// mergePatch is a JSON merge patch (RFC 7386); nil removes a field.
+func mergePatch(fields map[string]any) client.Patch {
+	raw, err := json.Marshal(fields)
+	if err != nil {
+		panic(err) // maps of strings always encode
+	}
+	return client.RawPatch(types.MergePatchType, raw)
 }
 
 // unlessGone takes an object that is gone, or another one by now, for deleted.

@@ -2,7 +2,6 @@ package controllers
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -221,12 +220,4 @@ func (e *executor) keepVolume(ctx context.Context, owner client.Object, a action
 		return fmt.Errorf("claim %q exists and was not made by %q", claim.Name, owner.GetName())
 	}
 	return nil
-}
-
-func jsonPatch(ops []jsonOp) (client.Patch, error) {
-	raw, err := json.Marshal(ops)
-	if err != nil {
-		return nil, err
-	}
-	return client.RawPatch(types.JSONPatchType, raw), nil
 }

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/vmstate/vmstate/api/v1alpha1"
@@ -116,7 +117,9 @@ func gaveUp(in Observed) Decision {
 func (d Decision) Interrupted(in Observed, err error) Decision {
 	s := in.Restore.Status
 	undoable := s.CompletedAt == nil && s.Failure == nil && (s.Switch == nil || s.Switch.CommittedAt == nil)
-	if undoable && errors.Is(err, action.ErrDenied) {
+	// Until the switch all effects are creations: a quota or a policy in their way stays.
+	refused := s.Switch == nil && (apierrors.IsForbidden(err) || apierrors.IsInvalid(err))
+	if undoable && (refused || errors.Is(err, action.ErrDenied)) {
 		return giveUp(in, v1alpha1.ReasonSwitchFailed, "%v; nothing was replaced", err)
 	}
 	interrupted := decide(in, d.State, d.Reason, "%s: %v", d.Message, err)
