@@ -56,6 +56,9 @@ func denied(err error) error {
 func (e *executor) createVM(ctx context.Context, owner client.Object, a action.CreateVM) error {
 	vm := &unstructured.Unstructured{Object: a.Object}
 	vm = vm.DeepCopy()
+	if a.DryRun {
+		return wrap(e.client.Create(ctx, vm, client.DryRunAll), "try VM %q", vm.GetName())
+	}
 	ctrl.LoggerFrom(ctx).Info("Creating VM", "VirtualMachine", klog.KObj(vm))
 	err := e.client.Create(ctx, vm)
 	if !apierrors.IsAlreadyExists(err) {

@@ -3,6 +3,9 @@ package controllers
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
@@ -45,12 +48,33 @@ func (r *RestoreReconciler) observeCluster(ctx context.Context, rs *v1alpha1.VMS
 	if len(kubevirts.Items) > 0 {
 		out.KubeVirtVersion = kubevirts.Items[0].Status.ObservedKubeVirtVersion
 	}
+	if out.CPUModels, err = r.observeCPUModels(ctx); err != nil {
+		return nil, err
+	}
 	for _, need := range append(restore.Needs(m, rs.Namespace), restore.MatcherNeeds(m, rs.Namespace)...) {
 		if err := r.observeNeed(ctx, need, out.Present); err != nil {
 			return nil, err
 		}
 	}
 	return out, nil
+}
+
+// observeCPUModels reads the labels that KubeVirt's node labeller puts on nodes.
+func (r *RestoreReconciler) observeCPUModels(ctx context.Context) ([]string, error) {
+	nodes := &metav1.PartialObjectMetadataList{}
+	nodes.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("NodeList"))
+	if err := r.Live.List(ctx, nodes); err != nil {
+		return nil, fmt.Errorf("list nodes: %w", err)
+	}
+	models := map[string]bool{}
+	for _, n := range nodes.Items {
+		for key, value := range n.Labels {
+			if model, ok := strings.CutPrefix(key, kubevirtv1.CPUModelLabel); ok && value == "true" {
+				models[model] = true
+			}
+		}
+	}
+	return slices.Sorted(maps.Keys(models)), nil
 }
 
 // needKinds are the kinds that may be looked up. Secrets are not: the manager reads none.

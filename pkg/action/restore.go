@@ -18,7 +18,11 @@ var ErrDenied = errors.New("denied")
 
 // CreateVM makes a VirtualMachine that carries v1alpha1.LabelOwnerUID of the owner, and is not
 // controlled by it: it outlives the restore. One of that name without the label is an error.
-type CreateVM struct{ Object map[string]any }
+type CreateVM struct {
+	Object map[string]any
+	// DryRun only asks whether it would be admitted.
+	DryRun bool
+}
 
 // CreateRevision makes a ControllerRevision in the owner's namespace, controlled by the owner.
 type CreateRevision struct{ Revision *appsv1.ControllerRevision }

@@ -144,3 +144,13 @@ func minor(version string) ([2]int, bool) {
 }
 
 func less(a, b [2]int) bool { return a[0] < b[0] || a[0] == b[0] && a[1] < b[1] }
+
+// checkCPU: a model that follows the node (host-model, host-passthrough) is not checked, as
+// it may be another one at every start anyway.
+func checkCPU(in Observed) []v1alpha1.Finding {
+	model := in.Machine.Identity.CPUModel
+	if model == "" || strings.HasPrefix(model, "host-") || len(in.Cluster.CPUModels) == 0 || slices.Contains(in.Cluster.CPUModels, model) {
+		return nil
+	}
+	return []v1alpha1.Finding{failed("CPU", "the virtual machine has the CPU model %q, and no node of this cluster offers it", model)}
+}

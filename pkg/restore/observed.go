@@ -72,6 +72,8 @@ type Cluster struct {
 	Quotas         []corev1.ResourceQuota
 	// Present tells which of Needs exist. What is not in it could not be looked at.
 	Present map[Need]bool
+	// CPUModels that a node can give to a guest; empty if no node says.
+	CPUModels []string
 	// KubeVirtVersion of this cluster; empty if unknown.
 	KubeVirtVersion string
 }

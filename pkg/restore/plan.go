@@ -120,7 +120,11 @@ func (d Decision) Interrupted(in Observed, err error) Decision {
 	// Until the switch all effects are creations: a quota or a policy in their way stays.
 	refused := s.Switch == nil && (apierrors.IsForbidden(err) || apierrors.IsInvalid(err))
 	if undoable && (refused || errors.Is(err, action.ErrDenied)) {
-		return giveUp(in, v1alpha1.ReasonSwitchFailed, "%v; nothing was replaced", err)
+		reason := v1alpha1.ReasonSwitchFailed
+		if len(s.Volumes) == 0 {
+			reason = v1alpha1.ReasonPreflightFailed
+		}
+		return giveUp(in, reason, "%v; nothing was replaced", err)
 	}
 	interrupted := decide(in, d.State, d.Reason, "%s: %v", d.Message, err)
 	if d.State == conditions.Done {
@@ -154,7 +158,7 @@ func preflight(in Observed) Decision {
 	if in.Restore.Spec.DryRun {
 		d = decide(in, conditions.Done, v1alpha1.ReasonDryRun, "nothing stands in the way%s; nothing was changed", warned(findings))
 	}
-	return d.record(func(s *v1alpha1.VMStateRestoreStatus) {
+	return d.do(admission(in)...).record(func(s *v1alpha1.VMStateRestoreStatus) {
 		s.Findings = findings
 		if in.Restore.Spec.DryRun {
 			s.CompletedAt = &metav1.Time{Time: in.Now}
@@ -165,6 +169,21 @@ func preflight(in Observed) Decision {
 			s.Volumes = append(s.Volumes, v1alpha1.RestoredVolume{Name: v.Name, Role: v.Role, ClaimName: c.Name})
 		}
 	})
+}
+
+// admission asks the API server whether it would take the new virtual machine: its answer
+// covers what only KubeVirt's own admission knows. It cannot be asked for a machine whose
+// revisions do not exist yet.
+func admission(in Observed) []action.Action {
+	w := wanted(in)
+	if in.Restore.Spec.Mode != v1alpha1.RestoreNewVM || len(w.Revisions) > 0 {
+		return nil
+	}
+	object, err := heldMachine(in)
+	if err != nil {
+		return nil // said by the findings
+	}
+	return []action.Action{action.CreateVM{Object: object, DryRun: true}}
 }
 
 func warned(findings []v1alpha1.Finding) string {

@@ -16,7 +16,7 @@ import (
 func Preflight(in Observed) []v1alpha1.Finding {
 	checks := []func(Observed) []v1alpha1.Finding{
 		checkNamespace, checkWhole, checkTarget, checkStateClaims, checkSource, checkAddresses, checkUUID,
-		checkManaged, checkClaimNames, checkStorage, checkQuotas, checkRevisions, checkNeeds, checkKubeVirt,
+		checkManaged, checkClaimNames, checkStorage, checkQuotas, checkRevisions, checkNeeds, checkKubeVirt, checkCPU,
 	}
 	var out []v1alpha1.Finding
 	for _, check := range checks {

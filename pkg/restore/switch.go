@@ -297,15 +297,23 @@ func makeNew(in Observed) (Decision, bool) {
 }
 
 func createHeld(in Observed, name string) Decision {
+	object, err := heldMachine(in)
+	if err != nil {
+		return giveUp(in, v1alpha1.ReasonSwitchFailed, "virtual machine %q cannot be made: %v", name, err)
+	}
+	return working(in, v1alpha1.ReasonSwitching, "making virtual machine %q", name).do(action.CreateVM{Object: object})
+}
+
+// heldMachine is the new virtual machine, unable to start.
+func heldMachine(in Observed) (map[string]any, error) {
 	spec, err := finalSpec(*in.Machine, wanted(in))
 	if err == nil {
 		spec, err = heldSpec(spec, holdClaim(in.Restore))
 	}
 	if err != nil {
-		return giveUp(in, v1alpha1.ReasonSwitchFailed, "virtual machine %q cannot be made: %v", name, err)
+		return nil, err
 	}
-	object := newMachine(*in.Machine, name, in.Restore.Namespace, in.Restore.UID, spec)
-	return working(in, v1alpha1.ReasonSwitching, "making virtual machine %q", name).do(action.CreateVM{Object: object})
+	return newMachine(*in.Machine, targetName(in.Restore, in.Restore.Status.From), in.Restore.Namespace, in.Restore.UID, spec), nil
 }
 
 // moveClaims takes the label off the replaced state, and gives the new claims to the
