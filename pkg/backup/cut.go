@@ -18,6 +18,9 @@ func cut(in Observed) Decision {
 	switch {
 	case in.Cut.Foreign != "":
 		return in.discard(v1alpha1.AttemptDiscarded, "%s", in.Cut.Foreign)
+	case a.Freeze != nil && held(a) && a.Freeze.FrozenAt != nil && a.Freeze.Requester != in.Process:
+		// The new process thawed the guest first thing: it was not frozen for the whole cut.
+		return in.discard(v1alpha1.AttemptDiscarded, "the manager was restarted while the guest was frozen")
 	case in.Cut.Cut && len(in.Cut.Missing) == 0:
 		return in.record(v1alpha1.ReasonBinding, "reading the firmware state again", func(s *v1alpha1.VMStateBackupStatus) {
 			s.Attempts[len(s.Attempts)-1].CutEnded = in.micro()

@@ -44,6 +44,11 @@ type Observed struct {
 	Children []Child
 }
 
+// ReadTwice says that nothing more is expected from a witness.
+func (in Observed) ReadTwice() bool {
+	return !hasState(in.Backup) || in.Witness.witness().Second != nil
+}
+
 // Machine is the virtual machine as it was just read.
 type Machine struct {
 	Inventory inventory.Inventory

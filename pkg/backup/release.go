@@ -126,3 +126,14 @@ func (d Decision) Interrupted(before v1alpha1.VMStateBackupStatus, answers []act
 	d.RequeueAfter = 0
 	return d.Settle(answers)
 }
+
+// Release is the thaw that a process owes a backup when it starts: of a freeze that another
+// process recorded and nobody released.
+func Release(b *v1alpha1.VMStateBackup, process string) (action.Unfreeze, bool) {
+	for i := range b.Status.Attempts {
+		if a := &b.Status.Attempts[i]; held(a) && a.Freeze.Requester != process {
+			return unfreeze(b), true
+		}
+	}
+	return action.Unfreeze{}, false
+}

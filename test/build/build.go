@@ -115,7 +115,8 @@ func Launcher(vm *kubevirtv1.VirtualMachine, claims ...string) *corev1.Pod {
 	pod := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
 			Name: "virt-launcher-" + vm.Name, Namespace: vm.Namespace, UID: types.UID("pod-" + vm.Name),
-			Labels: map[string]string{kubevirtv1.AppLabel: "virt-launcher", kubevirtv1.CreatedByLabel: "vmi-" + vm.Name},
+			Labels:      map[string]string{kubevirtv1.AppLabel: "virt-launcher", kubevirtv1.CreatedByLabel: "vmi-" + vm.Name},
+			Annotations: map[string]string{kubevirtv1.DomainAnnotation: vm.Name},
 		},
 		Spec:   corev1.PodSpec{NodeName: Node},
 		Status: corev1.PodStatus{Phase: corev1.PodRunning},

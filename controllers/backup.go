@@ -1,0 +1,88 @@
+package controllers
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/client-go/tools/events"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/vmstate/vmstate/api/v1alpha1"
+	"github.com/vmstate/vmstate/pkg/backup"
+	"github.com/vmstate/vmstate/pkg/metrics"
+	"github.com/vmstate/vmstate/pkg/snapshotset"
+)
+
+// BackupReconciler takes moments.
+type BackupReconciler struct {
+	client.Client
+	// Live reads past the cache.
+	Live   client.Reader
+	Guests Guests
+	Events events.EventRecorder
+	// Metrics may be nil.
+	Metrics *metrics.Metrics
+	// Image of vmstate, for its Jobs.
+	Image string
+	// Process names this process among all managers that ever were.
+	Process string
+	// Knowledge of CSI drivers.
+	Knowledge snapshotset.Knowledge
+	// Now is the clock; nil is the real one.
+	Now func() time.Time
+}
+
+// +kubebuilder:rbac:groups=vmstate.io,resources=vmstatebackups,verbs=get;list;watch;patch
+// +kubebuilder:rbac:groups=vmstate.io,resources=vmstatebackups/status,verbs=patch
+// +kubebuilder:rbac:groups=vmstate.io,resources=vmstatebackups/finalizers,verbs=update
+// +kubebuilder:rbac:groups=vmstate.io,resources=vmstatestores,verbs=get;list;watch
+// +kubebuilder:rbac:groups=vmstate.io,resources=vmstatereports,verbs=get;list;watch;create;delete
+// +kubebuilder:rbac:groups=batch,resources=jobs,verbs=get;list;watch;create;delete
+// +kubebuilder:rbac:groups="",resources=serviceaccounts,verbs=get;list;create;delete
+// +kubebuilder:rbac:groups="",resources=configmaps,verbs=get;list;create;delete
+// +kubebuilder:rbac:groups="",resources=persistentvolumeclaims,verbs=get;list;watch;create;patch;delete
+// +kubebuilder:rbac:groups=rbac.authorization.k8s.io,resources=rolebindings,verbs=get;list;create;delete
+// +kubebuilder:rbac:groups=rbac.authorization.k8s.io,resources=clusterroles,resourceNames=vmstate-mover;vmstate-setup;vmstate-witness,verbs=bind
+// +kubebuilder:rbac:groups=kubevirt.io,resources=virtualmachines/status,verbs=patch
+// +kubebuilder:rbac:groups=subresources.kubevirt.io,resources=virtualmachineinstances/freeze;virtualmachineinstances/unfreeze,verbs=update
+// +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch
+
+// Reconcile observes one backup, plans, acts and reports. Every decision is in
+// backup.Plan; what is here only reads and writes.
+func (r *BackupReconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
+	b := &v1alpha1.VMStateBackup{}
+	if err := r.Live.Get(ctx, req.NamespacedName, b); err != nil {
+		return ctrl.Result{}, client.IgnoreNotFound(err)
+	}
+	seen, err := r.observe(ctx, b)
+	if err != nil {
+		return ctrl.Result{}, fmt.Errorf("observe: %w", err)
+	}
+	before := b.Status.DeepCopy()
+	d := backup.Plan(seen)
+	answers, err := r.executor().run(ctx, b, d.Actions)
+	if err != nil {
+		d = d.Interrupted(*before, answers, err) // same state, err as its message
+	} else {
+		d = d.Settle(answers)
+	}
+	if apierrors.IsConflict(err) {
+		return ctrl.Result{RequeueAfter: time.Second}, r.report(ctx, b, d, false)
+	}
+	return ctrl.Result{RequeueAfter: d.RequeueAfter}, errors.Join(err, r.report(ctx, b, d, true))
+}
+
+func (r *BackupReconciler) executor() *executor {
+	return &executor{client: r.Client, live: r.Live, guests: r.Guests, image: r.Image, now: r.now}
+}
+
+func (r *BackupReconciler) now() time.Time {
+	if r.Now == nil {
+		return time.Now()
+	}
+	return r.Now()
+}

@@ -1,0 +1,193 @@
+package controllers
+
+import (
+	"context"
+	"fmt"
+
+	groupsnapshotv1 "github.com/kubernetes-csi/external-snapshotter/client/v8/apis/volumegroupsnapshot/v1"
+	snapshotv1 "github.com/kubernetes-csi/external-snapshotter/client/v8/apis/volumesnapshot/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/vmstate/vmstate/api/v1alpha1"
+	"github.com/vmstate/vmstate/pkg/backup"
+	"github.com/vmstate/vmstate/pkg/snapshotset"
+)
+
+// +kubebuilder:rbac:groups=snapshot.storage.k8s.io,resources=volumesnapshotclasses,verbs=list
+// +kubebuilder:rbac:groups=snapshot.storage.k8s.io,resources=volumesnapshots,verbs=get;list;watch;create;delete
+// +kubebuilder:rbac:groups=snapshot.storage.k8s.io,resources=volumesnapshotcontents,verbs=get;list;watch
+// +kubebuilder:rbac:groups=groupsnapshot.storage.k8s.io,resources=volumegroupsnapshotclasses,verbs=list
+// +kubebuilder:rbac:groups=groupsnapshot.storage.k8s.io,resources=volumegroupsnapshots,verbs=get;list;watch;create;delete
+// +kubebuilder:rbac:groups=groupsnapshot.storage.k8s.io,resources=volumegroupsnapshotcontents,verbs=get;list;watch
+
+// storage is what the cluster offers for snapshots. An API that is not there offers nothing.
+func (r *BackupReconciler) storage(ctx context.Context) (snapshotset.Storage, error) {
+	out := snapshotset.Storage{Knowledge: r.Knowledge}
+	classes := &snapshotv1.VolumeSnapshotClassList{}
+	err := r.Live.List(ctx, classes)
+	if err != nil && !meta.IsNoMatchError(err) {
+		return out, fmt.Errorf("list VolumeSnapshotClasses: %w", err)
+	}
+	out.Classes = classes.Items
+	kind, err := groupKind(r.RESTMapper(), "VolumeGroupSnapshotClass")
+	if meta.IsNoMatchError(err) {
+		return out, nil
+	}
+	if err != nil {
+		return out, fmt.Errorf("find the group snapshot API: %w", err)
+	}
+	out.GroupAPI = true
+	kind.Kind += "List"
+	list := &unstructured.UnstructuredList{}
+	list.SetGroupVersionKind(kind)
+	if err := r.Live.List(ctx, list); err != nil {
+		return out, fmt.Errorf("list VolumeGroupSnapshotClasses: %w", err)
+	}
+	for i := range list.Items {
+		class := groupsnapshotv1.VolumeGroupSnapshotClass{}
+		if err := fromUnstructured(&list.Items[i], &class); err != nil {
+			return out, err
+		}
+		out.GroupClasses = append(out.GroupClasses, class)
+	}
+	return out, nil
+}
+
+// fromUnstructured reads an object of v1 or v1beta2, whose fields are the same, as one of v1.
+func fromUnstructured(u *unstructured.Unstructured, into any) error {
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, into); err != nil {
+		return fmt.Errorf("read %s %q: %w", u.GetKind(), u.GetName(), err)
+	}
+	return nil
+}
+
+// cut looks how far the snapshots of the last attempt are.
+func (r *BackupReconciler) cut(ctx context.Context, b *v1alpha1.VMStateBackup) (snapshotset.Progress, error) {
+	disks, attempt := backup.Disks(b), backup.Last(b).Number
+	if backup.BindingOf(b) == v1alpha1.DisksGroup {
+		return r.groupCut(ctx, b, disks)
+	}
+	pairs := make([]snapshotset.Pair, len(disks))
+	for i := range disks {
+		key := types.NamespacedName{Namespace: b.Namespace, Name: backup.SnapshotName(b, attempt, i)}
+		snapshot, err := get(ctx, r.Client, key, &snapshotv1.VolumeSnapshot{})
+		if err != nil {
+			return snapshotset.Progress{}, err
+		}
+		if pairs[i], err = r.pair(ctx, snapshot); err != nil {
+			return snapshotset.Progress{}, err
+		}
+	}
+	return snapshotset.Single(disks, pairs), nil
+}
+
+// pair adds the content to a snapshot. Its name follows from the snapshot's UID, so that it is
+// found before the snapshot itself names it (external-snapshotter, GetDynamicSnapshotContentNameForSnapshot).
+func (r *BackupReconciler) pair(ctx context.Context, s *snapshotv1.VolumeSnapshot) (snapshotset.Pair, error) {
+	if s == nil {
+		return snapshotset.Pair{}, nil
+	}
+	name := "snapcontent-" + string(s.UID)
+	if s.Status != nil && s.Status.BoundVolumeSnapshotContentName != nil {
+		name = *s.Status.BoundVolumeSnapshotContentName
+	}
+	content, err := get(ctx, r.Client, types.NamespacedName{Name: name}, &snapshotv1.VolumeSnapshotContent{})
+	return snapshotset.Pair{Snapshot: s, Content: content}, err
+}
+
+func (r *BackupReconciler) groupCut(ctx context.Context, b *v1alpha1.VMStateBackup, disks []snapshotset.Disk) (snapshotset.Progress, error) {
+	var none snapshotset.Progress
+	if err := r.handles(ctx, b.Namespace, disks); err != nil {
+		return none, err
+	}
+	g, err := r.group(ctx, types.NamespacedName{Namespace: b.Namespace, Name: backup.GroupName(b, backup.Last(b).Number)})
+	if err != nil || g.Snapshot == nil {
+		return snapshotset.Of(disks, g), err
+	}
+	members := &snapshotv1.VolumeSnapshotList{}
+	if err := r.List(ctx, members, client.InNamespace(b.Namespace)); err != nil {
+		return none, fmt.Errorf("list VolumeSnapshots: %w", err)
+	}
+	for i := range members.Items {
+		s := &members.Items[i]
+		if !ownedBy(s, g.Snapshot.UID) {
+			continue
+		}
+		p, err := r.pair(ctx, s)
+		if err != nil {
+			return none, err
+		}
+		g.Members = append(g.Members, p)
+	}
+	return snapshotset.Of(disks, g), nil
+}
+
+func ownedBy(obj client.Object, uid types.UID) bool {
+	for _, ref := range obj.GetOwnerReferences() {
+		if ref.UID == uid {
+			return true
+		}
+	}
+	return false
+}
+
+// group reads a group snapshot and its content, in the version that the cluster serves.
+func (r *BackupReconciler) group(ctx context.Context, key types.NamespacedName) (snapshotset.Group, error) {
+	var out snapshotset.Group
+	u, err := r.unstructured(ctx, "VolumeGroupSnapshot", key)
+	if err != nil || u == nil {
+		return out, err
+	}
+	snapshot := &groupsnapshotv1.VolumeGroupSnapshot{}
+	if err := fromUnstructured(u, snapshot); err != nil {
+		return out, err
+	}
+	out.Snapshot = snapshot
+	name := "groupsnapcontent-" + string(snapshot.UID)
+	if snapshot.Status != nil && snapshot.Status.BoundVolumeGroupSnapshotContentName != nil {
+		name = *snapshot.Status.BoundVolumeGroupSnapshotContentName
+	}
+	u, err = r.unstructured(ctx, "VolumeGroupSnapshotContent", types.NamespacedName{Name: name})
+	if err != nil || u == nil {
+		return out, err
+	}
+	content := &groupsnapshotv1.VolumeGroupSnapshotContent{}
+	if err := fromUnstructured(u, content); err != nil {
+		return out, err
+	}
+	out.Content = content
+	return out, nil
+}
+
+func (r *BackupReconciler) unstructured(ctx context.Context, kind string, key types.NamespacedName) (*unstructured.Unstructured, error) {
+	gvk, err := groupKind(r.RESTMapper(), kind)
+	if err != nil {
+		return nil, fmt.Errorf("find the group snapshot API: %w", err)
+	}
+	u := &unstructured.Unstructured{}
+	u.SetGroupVersionKind(gvk)
+	return get(ctx, r.Live, key, u)
+}
+
+// handles looks up the volume of each disk at its driver: what a group captured is listed by these.
+func (r *BackupReconciler) handles(ctx context.Context, namespace string, disks []snapshotset.Disk) error {
+	for i := range disks {
+		claim, err := get(ctx, r.Live, types.NamespacedName{Namespace: namespace, Name: disks[i].Claim}, &corev1.PersistentVolumeClaim{})
+		if err != nil || claim == nil {
+			return err
+		}
+		pv, err := get(ctx, r.Live, types.NamespacedName{Name: claim.Spec.VolumeName}, &corev1.PersistentVolume{})
+		if err != nil {
+			return err
+		}
+		if pv != nil && pv.Spec.CSI != nil {
+			disks[i].Handle = pv.Spec.CSI.VolumeHandle
+		}
+	}
+	return nil
+}

@@ -1,0 +1,135 @@
+package controllers
+
+import (
+	"context"
+	"strings"
+
+	snapshotv1 "github.com/kubernetes-csi/external-snapshotter/client/v8/apis/volumesnapshot/v1"
+	batchv1 "k8s.io/api/batch/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	kubevirtv1 "kubevirt.io/api/core/v1"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/vmstate/vmstate/api/v1alpha1"
+	"github.com/vmstate/vmstate/pkg/backup"
+	"github.com/vmstate/vmstate/pkg/job"
+)
+
+// parallel is how many backups are looked at at once: a cut must not wait for another's requests.
+const parallel = 8
+
+// SetupWithManager watches backups, what they make, and what they wait for. The contents of
+// snapshots are watched because they carry the handle first: the snapshot itself says so later.
+func (r *BackupReconciler) SetupWithManager(mgr ctrl.Manager) error {
+	b := ctrl.NewControllerManagedBy(mgr).
+		For(&v1alpha1.VMStateBackup{}).
+		WithOptions(controller.Options{MaxConcurrentReconciles: parallel}).
+		Owns(&batchv1.Job{}).
+		Owns(&v1alpha1.VMStateReport{}).
+		Watches(&snapshotv1.VolumeSnapshot{}, handler.EnqueueRequestsFromMapFunc(r.ofSnapshot)).
+		Watches(&snapshotv1.VolumeSnapshotContent{}, handler.EnqueueRequestsFromMapFunc(r.ofContent)).
+		Watches(&kubevirtv1.VirtualMachineInstance{}, handler.EnqueueRequestsFromMapFunc(r.ofInstance)).
+		Watches(&v1alpha1.VMStateStore{}, handler.EnqueueRequestsFromMapFunc(r.ofStore))
+	return r.watchGroups(mgr, b).Complete(r)
+}
+
+// watchGroups watches group snapshots where the cluster has them. Where they come later, a
+// backup looks again every few seconds until the manager is restarted.
+func (r *BackupReconciler) watchGroups(mgr ctrl.Manager, b *builder.Builder) *builder.Builder {
+	for kind, wakes := range map[string]handler.MapFunc{"VolumeGroupSnapshot": r.ofGroup, "VolumeGroupSnapshotContent": r.ofGroupContent} {
+		gvk, err := groupKind(mgr.GetRESTMapper(), kind)
+		if err != nil {
+			mgr.GetLogger().Info("Not watching group snapshots", "kind", kind, "reason", err.Error())
+			continue
+		}
+		obj := &unstructured.Unstructured{}
+		obj.SetGroupVersionKind(gvk)
+		b = b.Watches(obj, handler.EnqueueRequestsFromMapFunc(wakes))
+	}
+	return b
+}
+
+// ofSnapshot: a snapshot of ours, or a member of a group of ours.
+func (r *BackupReconciler) ofSnapshot(ctx context.Context, obj client.Object) []reconcile.Request {
+	names := []string{obj.GetName()}
+	for _, ref := range obj.GetOwnerReferences() {
+		names = append(names, ref.Name)
+	}
+	return r.byChild(ctx, obj.GetNamespace(), names...)
+}
+
+func (r *BackupReconciler) ofContent(ctx context.Context, obj client.Object) []reconcile.Request {
+	c, ok := obj.(*snapshotv1.VolumeSnapshotContent)
+	if !ok {
+		return nil
+	}
+	ref := c.Spec.VolumeSnapshotRef
+	if out := r.byChild(ctx, ref.Namespace, ref.Name); out != nil {
+		return out
+	}
+	member := &snapshotv1.VolumeSnapshot{}
+	if err := r.Get(ctx, types.NamespacedName{Namespace: ref.Namespace, Name: ref.Name}, member); err != nil {
+		return nil // not there yet: its own event follows
+	}
+	return r.ofSnapshot(ctx, member)
+}
+
+func (r *BackupReconciler) ofGroup(ctx context.Context, obj client.Object) []reconcile.Request {
+	return r.byChild(ctx, obj.GetNamespace(), obj.GetName())
+}
+
+func (r *BackupReconciler) ofGroupContent(ctx context.Context, obj client.Object) []reconcile.Request {
+	u, ok := obj.(*unstructured.Unstructured)
+	if !ok {
+		return nil
+	}
+	namespace, _, _ := unstructured.NestedString(u.Object, "spec", "volumeGroupSnapshotRef", "namespace") // absent: none of ours
+	name, _, _ := unstructured.NestedString(u.Object, "spec", "volumeGroupSnapshotRef", "name")
+	return r.byChild(ctx, namespace, name)
+}
+
+// byChild finds the backup that one of the names was made for: the names of children hold the
+// UID of their owner.
+func (r *BackupReconciler) byChild(ctx context.Context, namespace string, names ...string) []reconcile.Request {
+	return r.where(ctx, namespace, func(b *v1alpha1.VMStateBackup) bool {
+		for _, name := range names {
+			if strings.HasPrefix(name, job.Name(b.UID, "")) {
+				return true
+			}
+		}
+		return false
+	})
+}
+
+func (r *BackupReconciler) ofInstance(ctx context.Context, obj client.Object) []reconcile.Request {
+	return r.where(ctx, obj.GetNamespace(), func(b *v1alpha1.VMStateBackup) bool {
+		return b.Spec.VMName == obj.GetName() && backup.StageOf(b) == backup.StageBeginning
+	})
+}
+
+func (r *BackupReconciler) ofStore(ctx context.Context, obj client.Object) []reconcile.Request {
+	return r.where(ctx, obj.GetNamespace(), func(b *v1alpha1.VMStateBackup) bool {
+		return b.Spec.StoreRef != nil && b.Spec.StoreRef.Name == obj.GetName() && b.Status.CompletedAt == nil
+	})
+}
+
+func (r *BackupReconciler) where(ctx context.Context, namespace string, concerned func(*v1alpha1.VMStateBackup) bool) []reconcile.Request {
+	list := &v1alpha1.VMStateBackupList{}
+	if err := r.List(ctx, list, client.InNamespace(namespace)); err != nil {
+		ctrl.LoggerFrom(ctx).Error(err, "Listing backups to wake")
+		return nil
+	}
+	var out []reconcile.Request
+	for i := range list.Items {
+		if b := &list.Items[i]; concerned(b) {
+			out = append(out, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(b)})
+		}
+	}
+	return out
+}
