@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/uuid"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -39,6 +40,8 @@ type restoreWorld struct {
 	cluster   *kube.Cluster
 	namespace string
 	vmUID     types.UID
+	// firmware UUID of the machine: no other story's has it.
+	firmware string
 	// cut is the number of writes after which the manager dies; negative never.
 	cut int
 	// applied says that the write at which it dies still takes effect.
@@ -51,7 +54,7 @@ type restoreWorld struct {
 var errKilled = errors.New("the manager was killed")
 
 func newRestoreWorld(t *testing.T) *restoreWorld {
-	w := &restoreWorld{t: t, cluster: kube.Shared(t), cut: -1, now: time.Now()}
+	w := &restoreWorld{t: t, cluster: kube.Shared(t), cut: -1, now: time.Now(), firmware: uuid.NewString()}
 	w.namespace = w.cluster.Namespace(t)
 	class := build.StorageClass("restore-fast")
 	if err := w.cluster.Client.Create(t.Context(), class); client.IgnoreAlreadyExists(err) != nil {
@@ -92,9 +95,15 @@ func (w *restoreWorld) get(name string, obj client.Object) bool {
 	return err == nil
 }
 
+func (w *restoreWorld) build() *kubevirtv1.VirtualMachine {
+	vm := build.VM("db", build.Disk("root"), build.TPM(), build.EFI())
+	vm.Spec.Template.Spec.Domain.Firmware.UUID = types.UID(w.firmware)
+	return vm
+}
+
 // machine makes the virtual machine db, running, and binds its claims.
 func (w *restoreWorld) machine() *kubevirtv1.VirtualMachine {
-	vm := build.VM("db", build.Disk("root"), build.TPM(), build.EFI())
+	vm := w.build()
 	always := kubevirtv1.RunStrategyAlways
 	vm.Spec.RunStrategy = &always
 	vm.Spec.Template.Spec.Domain.Devices.Interfaces = []kubevirtv1.Interface{{
@@ -136,7 +145,7 @@ func (w *restoreWorld) claim(name, stateOf string) {
 
 // from is what the mover finds in the store: the machine as it is now, or was.
 func (w *restoreWorld) from() v1alpha1.RestoredFrom {
-	vm := build.VM("db", build.Disk("root"), build.TPM(), build.EFI())
+	vm := w.build()
 	vm.Namespace, vm.UID = w.namespace, w.vmUID
 	if vm.UID == "" {
 		vm.UID = "lost"
@@ -144,7 +153,7 @@ func (w *restoreWorld) from() v1alpha1.RestoredFrom {
 	always := kubevirtv1.RunStrategyAlways
 	vm.Spec.RunStrategy = &always
 	raw, err := document.Encode(document.Documents{VM: *vm, Expanded: *vm, Identity: document.Identity{
-		FirmwareUUID: build.FirmwareUUID, PersistentTPM: true, PersistentEFI: true,
+		FirmwareUUID: w.firmware, PersistentTPM: true, PersistentEFI: true,
 	}})
 	w.must(err)
 	facts := func(name string, role v1alpha1.VolumeRole) v1alpha1.VolumeFacts {
