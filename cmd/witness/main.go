@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"runtime/debug"
 	"syscall"
 
 	"k8s.io/client-go/rest"
@@ -21,7 +22,11 @@ import (
 	"github.com/vmstate/vmstate/pkg/witness/config"
 )
 
+// memoryLimit keeps the heap below the pod's 128 MiB; it is no cap, only an aim.
+const memoryLimit = 100 << 20
+
 func main() {
+	debug.SetMemoryLimit(memoryLimit)
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
 	defer stop()
 	if err := start(ctx); err != nil {

@@ -25,12 +25,14 @@ import (
 const (
 	// settleFor bounds how long a state that is unusable or still changing is read
 	// again before that is its answer: a guest that writes leaves both for moments.
-	settleFor = 5 * time.Second
+	settleFor = 3 * time.Second
 	// settlePause is between two such tries.
 	settlePause = 100 * time.Millisecond
-	// maxState bounds what is read, for the memory of the pod. The largest known
-	// state is a 64 MiB flash of arm64, most of it empty.
-	maxState = 96 << 20
+	// maxSets bounds the Secrets that a state which keeps changing leaves behind.
+	maxSets = 8
+	// maxState bounds what is read, for the memory of the pod (128 MiB). The largest
+	// known state is a 64 MiB flash of arm64, most of it empty.
+	maxState = 80 << 20
 )
 
 // capture is a state on its way into Secrets.
@@ -43,12 +45,6 @@ type capture struct {
 	set      int
 	chunks   [][]byte
 	secrets  []string // those of the first chunks, which exist
-}
-
-// firstReading is the reading that the report has, if this process made it.
-type firstReading struct {
-	reading firmware.Reading
-	digest  string
 }
 
 // refusal is an answer for the report, not an error of ours.
@@ -73,12 +69,12 @@ func (r *runner) tryFirst(ctx context.Context, step witness.Step) error {
 		}
 	}
 	for until := time.Now().Add(settleFor); ; sleep(ctx, settlePause) {
-		reading, recorded, err := r.captureOnce(ctx)
+		recorded, err := r.captureOnce(ctx)
 		if err != nil && (!unsettled(err) || time.Now().After(until) || ctx.Err() != nil) {
 			return err
 		}
 		if err == nil {
-			return r.recordFirst(ctx, step, reading, recorded)
+			return r.recordFirst(ctx, step, recorded)
 		}
 	}
 }
@@ -103,47 +99,57 @@ func (r *runner) checkThaw(ctx context.Context) error {
 
 // captureOnce puts the state into Secrets, unless the last capture is still it, and
 // returns a reading that equals the capture.
-func (r *runner) captureOnce(ctx context.Context) (firmware.Reading, v1alpha1.WitnessReading, error) {
+func (r *runner) captureOnce(ctx context.Context) (v1alpha1.WitnessReading, error) {
 	none := v1alpha1.WitnessReading{}
-	s, _, err := r.read(ctx)
+	if err := r.capture(ctx); err != nil {
+		return none, err
+	}
+	if err := firmware.Sync(r.task.StateDir); err != nil {
+		return none, err
+	}
+	reading, recorded, err := r.look(ctx)
 	if err != nil {
-		return firmware.Reading{}, none, err
+		return none, err
+	}
+	if changes := r.captured.reading.Compare(reading); len(changes) > 0 {
+		return none, refusal{v1alpha1.ReasonStateChanged, fmt.Sprintf("the firmware state keeps changing: %v", changes)}
+	}
+	return recorded, nil
+}
+
+// capture reads the state and puts it into Secrets, as far as it is not there yet.
+func (r *runner) capture(ctx context.Context) error {
+	s, err := firmware.Read(ctx, r.task.StateDir, firmware.Limits{MaxBytes: maxState})
+	if err != nil {
+		return refuse(ctx, err)
 	}
 	if r.captured == nil || r.captured.reading.Digest() != s.Reading.Digest() {
 		if err := r.prepare(s); err != nil {
-			return firmware.Reading{}, none, err
+			return err
 		}
 	}
-	if err := r.carryOut(ctx); err != nil {
-		return firmware.Reading{}, none, err
-	}
-	if err := firmware.Sync(r.task.StateDir); err != nil {
-		return firmware.Reading{}, none, err
-	}
-	again, recorded, err := r.read(ctx)
-	if err != nil {
-		return firmware.Reading{}, none, err
-	}
-	if changes := r.captured.reading.Compare(again.Reading); len(changes) > 0 {
-		return firmware.Reading{}, none, refusal{v1alpha1.ReasonStateChanged, fmt.Sprintf("the firmware state keeps changing: %v", changes)}
-	}
-	return again.Reading, recorded, nil
+	return r.carryOut(ctx)
 }
 
-// read reads the volume and turns what is wrong with it into a refusal.
-func (r *runner) read(ctx context.Context) (firmware.Snapshot, v1alpha1.WitnessReading, error) {
+// look makes one reading.
+func (r *runner) look(ctx context.Context) (firmware.Reading, v1alpha1.WitnessReading, error) {
 	started := time.Now()
-	s, err := firmware.Read(ctx, r.task.StateDir, firmware.Limits{MaxBytes: maxState})
-	w := v1alpha1.WitnessReading{Digest: s.Reading.Digest(), StartedAt: *microTime(started), EndedAt: *microTime(time.Now())}
+	reading, err := firmware.Look(ctx, r.task.StateDir, firmware.Limits{MaxBytes: maxState})
+	w := v1alpha1.WitnessReading{Digest: reading.Digest(), StartedAt: *microTime(started), EndedAt: *microTime(time.Now())}
+	return reading, w, refuse(ctx, err)
+}
+
+// refuse turns what is wrong with the volume into an answer for the report.
+func refuse(ctx context.Context, err error) error {
 	switch {
 	case err == nil || ctx.Err() != nil:
-		return s, w, err
+		return err
 	case errors.Is(err, firmware.ErrUnsettled):
-		return s, w, refusal{v1alpha1.ReasonStateChanged, err.Error()}
+		return refusal{v1alpha1.ReasonStateChanged, err.Error()}
 	case errors.Is(err, firmware.ErrTooLarge):
-		return s, w, refusal{v1alpha1.ReasonStateUnsupported, err.Error()}
+		return refusal{v1alpha1.ReasonStateUnsupported, err.Error()}
 	default:
-		return s, w, refusal{v1alpha1.ReasonWitnessFailed, err.Error()}
+		return refusal{v1alpha1.ReasonWitnessFailed, err.Error()}
 	}
 }
 
@@ -164,6 +170,9 @@ func (r *runner) prepare(s firmware.Snapshot) error {
 	facts, findings := firmware.Check(s.Tree, r.expectation())
 	if err := firmware.Unusable(findings); err != nil {
 		return refusal{v1alpha1.ReasonStateDamaged, err.Error()}
+	}
+	if r.sets == maxSets {
+		return refusal{v1alpha1.ReasonStateChanged, "the firmware state changes faster than it can be carried out"}
 	}
 	chunks, err := firmware.Pack(s.Tree)
 	if err != nil {
@@ -218,12 +227,12 @@ func (r *runner) secret(name string, chunk []byte) *corev1.Secret {
 	}
 }
 
-func (r *runner) recordFirst(ctx context.Context, step witness.Step, reading firmware.Reading, recorded v1alpha1.WitnessReading) error {
+func (r *runner) recordFirst(ctx context.Context, step witness.Step, recorded v1alpha1.WitnessReading) error {
 	efi, err := json.Marshal(r.captured.facts.EFI)
 	if err != nil {
 		return fmt.Errorf("encode what the variables say: %w", err)
 	}
-	klog.InfoS("Recording the first reading", "digest", recorded.Digest, "files", len(reading.Files), "bytes", reading.Bytes())
+	klog.InfoS("Recording the first reading", "digest", recorded.Digest, "files", len(r.captured.reading.Files), "bytes", r.captured.bytes)
 	err = r.record(ctx, func(s *v1alpha1.VMStateReportStatus) {
 		s.Witness.StateDigest, s.Witness.SizeBytes = r.captured.digest, r.captured.bytes
 		s.Witness.SecretNames, s.Witness.First = r.captured.secrets, &recorded
@@ -235,13 +244,12 @@ func (r *runner) recordFirst(ctx context.Context, step witness.Step, reading fir
 			s.Witness.Second, s.Outcome = &recorded, v1alpha1.OutcomeSucceeded
 		}
 	})
-	r.first = &firstReading{reading: reading, digest: recorded.Digest}
 	return err
 }
 
 // readSecond reads again and records what changed since the recorded first reading.
 func (r *runner) readSecond(ctx context.Context) error {
-	s, recorded, err := r.read(ctx)
+	reading, recorded, err := r.look(ctx)
 	no, refused := errors.AsType[refusal](err)
 	switch {
 	case refused && no.reason != v1alpha1.ReasonStateChanged:
@@ -249,7 +257,7 @@ func (r *runner) readSecond(ctx context.Context) error {
 	case err != nil && !refused:
 		return err
 	}
-	changed := r.changes(s.Reading, recorded.Digest)
+	changed := r.changes(reading, recorded.Digest)
 	if refused { // recorded.Digest is of no file at all, so it differs
 		changed = []string{no.message}
 	}
@@ -267,8 +275,8 @@ func (r *runner) changes(now firmware.Reading, digest string) []string {
 		return nil
 	}
 	var changed []string
-	if r.first != nil && r.first.digest == first {
-		for _, c := range r.first.reading.Compare(now) {
+	if r.captured != nil && r.captured.reading.Digest() == first {
+		for _, c := range r.captured.reading.Compare(now) {
 			changed = append(changed, c.String())
 		}
 	}

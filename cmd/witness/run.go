@@ -33,7 +33,6 @@ type runner struct {
 	seen   witness.Observed
 	// captured is what this process has put into Secrets; recorded or not.
 	captured *capture
-	first    *firstReading
 	sets     int // sets of Secrets that this process has begun
 }
 

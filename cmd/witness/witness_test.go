@@ -37,6 +37,8 @@ func TestUnchanged(t *testing.T) {
 	if r.Witness.Second.Digest != r.Witness.First.Digest {
 		t.Errorf("readings %s and %s of one state", r.Witness.First.Digest, r.Witness.Second.Digest)
 	}
+	ended := w.backup.Status.Attempts[0].CutEnded
+	t.Logf("second reading %s after the end of the cut was written, %s long", r.Witness.Second.StartedAt.Sub(ended.Time), r.Witness.Second.EndedAt.Sub(r.Witness.Second.StartedAt.Time))
 	if !r.Witness.First.EndedAt.Time.Before(r.Witness.Second.StartedAt.Time) {
 		t.Error("the second reading did not start after the first")
 	}
@@ -232,6 +234,33 @@ func TestDeadline(t *testing.T) {
 	}
 }
 
+// TestDeadlineRestarted has manager and witness die during a freeze; the next pod of
+// the witness's Job finds the record and thaws.
+func TestDeadlineRestarted(t *testing.T) {
+	w := newWorld(t)
+	p := w.start("pod-1", w.task(config.Running))
+	w.firstReading()
+	w.freeze(2*time.Second, true)
+	p.kill(errKilled)
+	if err := p.end(t); !errors.Is(err, errKilled) {
+		t.Fatal(err)
+	}
+	p = w.start("pod-2", w.task(config.Running))
+	kube.Eventually(t, patient, func() error {
+		if r := w.report(); r.Witness.ReleasedAt == nil {
+			return fmt.Errorf("not released after %d calls", w.proxy.thawCalls())
+		}
+		return nil
+	})
+	w.attempt(func(a *v1alpha1.MomentAttempt) { a.Verdict = v1alpha1.AttemptDiscarded })
+	if err := p.end(t); err == nil {
+		t.Error("a witness of a discarded attempt reports no failure")
+	}
+	if w.proxy.thawCalls() != 1 {
+		t.Errorf("%d thaws, want 1", w.proxy.thawCalls())
+	}
+}
+
 // TestManagerReleases has a manager that thaws in time: the witness keeps away.
 func TestManagerReleases(t *testing.T) {
 	w := newWorld(t)
@@ -288,7 +317,7 @@ func writes(r *http.Request) bool {
 // end: readings of one state, and Secrets that hold it.
 func TestBadLuck(t *testing.T) {
 	const writesOfARun = 3 // one Secret, the first reading, the second
-	for name, f := range map[string]fault{"Refused": refuse, "AnswerLost": loseAnswer, "KilledBefore": killBefore, "KilledAfter": killAfter} {
+	for name, f := range map[string]fault{"Refused": reject, "AnswerLost": loseAnswer, "KilledBefore": killBefore, "KilledAfter": killAfter} {
 		for n := 1; n <= writesOfARun; n++ {
 			t.Run(fmt.Sprintf("%s/%d", name, n), func(t *testing.T) {
 				t.Parallel()

@@ -286,7 +286,7 @@ type fault int
 
 const (
 	pass        fault = iota
-	refuse            // 503, and the server never sees it
+	reject            // 503, and the server never sees it
 	loseAnswer        // the server does it, the witness hears 503
 	killBefore        // the witness dies, and the server never sees it
 	killAfter         // the server does it, and the witness dies before it hears
@@ -323,7 +323,7 @@ func (p *proxy) serve(w http.ResponseWriter, r *http.Request, forward http.Handl
 	switch fault {
 	case pass:
 		forward.ServeHTTP(w, r)
-	case refuse:
+	case reject:
 		w.WriteHeader(malfunction)
 	case loseAnswer:
 		forward.ServeHTTP(httptest.NewRecorder(), r)

@@ -43,6 +43,11 @@ const (
 	maxChunks     = 1024
 
 	xattrRecord = "SCHILY.xattr."
+
+	// encodeWindow keeps the encoder small: it runs in a pod with little memory.
+	encodeWindow = 1 << 20
+	// decodeWindow bounds what a forged archive can make the decoder take.
+	decodeWindow = 64 << 20
 )
 
 // Pack serialises t into chunks of at most MaxChunkBytes. The same tree gives the
@@ -83,7 +88,7 @@ func pack(t Tree, chunkBytes int) ([][]byte, error) {
 
 func compress(t Tree) ([]byte, error) {
 	var out bytes.Buffer
-	z, err := zstd.NewWriter(&out, zstd.WithEncoderConcurrency(1), zstd.WithEncoderLevel(zstd.SpeedBetterCompression))
+	z, err := zstd.NewWriter(&out, zstd.WithEncoderConcurrency(1), zstd.WithEncoderLevel(zstd.SpeedBetterCompression), zstd.WithWindowSize(encodeWindow))
 	if err != nil {
 		return nil, fmt.Errorf("compress: %w", err)
 	}
@@ -176,8 +181,7 @@ func join(chunks [][]byte) (payload []byte, tree string, err error) {
 }
 
 func decompress(payload []byte, maxBytes int64) (Tree, error) {
-	const window = 64 << 20
-	z, err := zstd.NewReader(bytes.NewReader(payload), zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxWindow(window))
+	z, err := zstd.NewReader(bytes.NewReader(payload), zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxWindow(decodeWindow))
 	if err != nil {
 		return Tree{}, fmt.Errorf("%w: %w", ErrArchive, err)
 	}

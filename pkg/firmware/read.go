@@ -2,6 +2,7 @@ package firmware
 
 import (
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io"
@@ -62,6 +63,19 @@ type Snapshot struct {
 // link and leaves the volume. Errors are ErrTooLarge, ErrUnsettled, or the file
 // system's own with the path in it.
 func Read(ctx context.Context, root string, limits Limits) (Snapshot, error) {
+	return read(ctx, root, limits, readNode)
+}
+
+// Look is Read without the contents: it digests them, in little memory.
+func Look(ctx context.Context, root string, limits Limits) (Reading, error) {
+	s, err := read(ctx, root, limits, digestNode)
+	return s.Reading, err
+}
+
+// visitor reads one node. The digest is empty for a directory.
+type visitor func(dir *os.Root, n node) (e Entry, digest string, err error)
+
+func read(ctx context.Context, root string, limits Limits, visit visitor) (Snapshot, error) {
 	limits = limits.withDefaults()
 	dir, err := os.OpenRoot(root)
 	if err != nil {
@@ -70,7 +84,7 @@ func Read(ctx context.Context, root string, limits Limits) (Snapshot, error) {
 	defer dir.Close()
 	for range limits.Attempts {
 		var s Snapshot
-		if s, err = readOnce(dir, limits); !errors.Is(err, errMoved) {
+		if s, err = readOnce(dir, limits, visit); !errors.Is(err, errMoved) {
 			return s, err
 		}
 		select {
@@ -108,21 +122,21 @@ type node struct {
 	size  int64
 }
 
-func readOnce(dir *os.Root, limits Limits) (Snapshot, error) {
+func readOnce(dir *os.Root, limits Limits, visit visitor) (Snapshot, error) {
 	before := scanner{root: dir, limits: limits}
 	if err := before.walk("."); err != nil {
 		return Snapshot{}, err
 	}
 	s := Snapshot{Skipped: before.skipped, Tree: Tree{Entries: make([]Entry, 0, len(before.nodes))}}
 	for _, n := range before.nodes {
-		e, err := readNode(dir, n)
+		e, digest, err := visit(dir, n)
 		if err != nil {
 			return Snapshot{}, err
 		}
 		s.Tree.Entries = append(s.Tree.Entries, e)
 		if n.mode.IsRegular() {
 			s.Reading.Files = append(s.Reading.Files, FileReading{
-				Path: n.path, Inode: n.inode, ChangeTime: n.ctime, Size: n.size, Digest: digestOf(e.Content),
+				Path: n.path, Inode: n.inode, ChangeTime: n.ctime, Size: n.size, Digest: digest,
 			})
 		}
 	}
@@ -224,43 +238,65 @@ func nodeOf(p string, info fs.FileInfo) node {
 	return n
 }
 
-func readNode(dir *os.Root, n node) (Entry, error) {
-	e := Entry{Path: n.path, Type: TypeDirectory, Mode: n.bits, UID: n.uid, GID: n.gid}
+// openNode opens what was seen at a path, or fails if it is another one by now.
+func openNode(dir *os.Root, n node) (*os.File, error) {
 	f, err := dir.OpenFile(n.path, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
 	if err != nil {
-		return e, moved(n.path, err)
+		return nil, moved(n.path, err)
+	}
+	info, err := f.Stat()
+	if err == nil && nodeOf(n.path, info) != n {
+		err = errMoved
+	}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("read %q: %w", n.path, err), f.Close())
+	}
+	return f, nil
+}
+
+func readNode(dir *os.Root, n node) (e Entry, digest string, err error) {
+	e = Entry{Path: n.path, Type: TypeDirectory, Mode: n.bits, UID: n.uid, GID: n.gid}
+	f, err := openNode(dir, n)
+	if err != nil {
+		return e, "", err
 	}
 	defer f.Close()
 	if n.mode.IsRegular() {
-		e.Type, e.ModTime = TypeFile, n.mtime
-		if e.Content, err = readFile(f, n); err != nil {
-			return e, err
+		e.Type, e.ModTime, e.Content = TypeFile, n.mtime, make([]byte, n.size)
+		if _, err := io.ReadFull(f, e.Content); err != nil {
+			return e, "", short(n.path, err)
 		}
+		digest = digestOf(e.Content)
 	}
 	if e.Xattrs, err = readXattrs(f); err != nil {
-		return e, fmt.Errorf("read attributes of %q: %w", n.path, err)
+		return e, "", fmt.Errorf("read attributes of %q: %w", n.path, err)
 	}
-	return e, nil
+	return e, digest, nil
 }
 
-// readFile reads no more than the size that was seen: a file that grows meanwhile
-// has changed and is read in the next attempt.
-func readFile(f *os.File, n node) ([]byte, error) {
-	info, err := f.Stat()
+func digestNode(dir *os.Root, n node) (e Entry, digest string, err error) {
+	if !n.mode.IsRegular() {
+		return e, "", nil
+	}
+	f, err := openNode(dir, n)
 	if err != nil {
-		return nil, fmt.Errorf("read %q: %w", n.path, err)
+		return e, "", err
 	}
-	if nodeOf(n.path, info) != n {
-		return nil, fmt.Errorf("file %q %w", n.path, errMoved)
+	defer f.Close()
+	h := sha256.New()
+	if _, err := io.CopyN(h, f, n.size); err != nil {
+		return e, "", short(n.path, err)
 	}
-	content := make([]byte, n.size)
-	switch _, err := io.ReadFull(f, content); {
-	case errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.EOF):
-		return nil, fmt.Errorf("file %q %w", n.path, errMoved)
-	case err != nil:
-		return nil, fmt.Errorf("read %q: %w", n.path, err)
+	return e, digestText(h), nil
+}
+
+// short tells a file that was cut meanwhile, which is read again, from a file system
+// that fails.
+func short(p string, err error) error {
+	if errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.EOF) {
+		err = errMoved
 	}
-	return content, nil
+	return fmt.Errorf("read %q: %w", p, err)
 }
 
 // moved marks errors that mean that a name went away while it was visited.

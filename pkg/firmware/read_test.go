@@ -79,6 +79,13 @@ func TestRead(t *testing.T) {
 	if diff := cmp.Diff(skipped, got.Skipped); diff != "" {
 		t.Errorf("Skipped mismatch (-want +got):\n%s", diff)
 	}
+	looked, err := Look(t.Context(), dir, Limits{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(got.Reading, looked); diff != "" {
+		t.Errorf("Look() differs from Read() (-read +look):\n%s", diff)
+	}
 	if n := len(got.Reading.Files); n != 3 {
 		t.Errorf("reading of %d files, want 3", n)
 	}
