@@ -1,0 +1,129 @@
+package story
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// GuestOptions are what differs between two guests.
+type GuestOptions struct {
+	// Step is the pace of the guest's own counting, as in "3s-10s"; "off" for none.
+	Step string
+	// VolumeMode of the disk's claim: Block (default) or Filesystem.
+	VolumeMode string
+	// StorageClass of the disk's claim; empty for the default class.
+	StorageClass string
+}
+
+// Guest makes a virtual machine of the test guest with its disk, and starts it.
+func (e *Env) Guest(ctx context.Context, ns, vm string, o GuestOptions) error {
+	mode := "Block"
+	if o.VolumeMode != "" {
+		mode = o.VolumeMode
+	}
+	class := ""
+	if o.StorageClass != "" {
+		class = ", storageClassName: " + o.StorageClass
+	}
+	claim := vm + "-disk"
+	err := e.Apply(ctx, fmt.Sprintf(`apiVersion: v1
+kind: PersistentVolumeClaim
+metadata: {name: %s, namespace: %s}
+spec: {accessModes: [ReadWriteOnce], volumeMode: %s, resources: {requests: {storage: %d}}%s}
+`, claim, ns, mode, guestDiskBytes, class))
+	if err != nil {
+		return err
+	}
+	image, err := e.guestImage(ctx)
+	if err != nil {
+		return err
+	}
+	if _, err := e.Run(ctx, nil, e.Cluster, "load-disk", ns, claim, image); err != nil {
+		return err
+	}
+	manifest, err := e.Run(ctx, nil, e.GuestTool, "manifest", "-name", vm, "-namespace", ns, "-claim", claim, "-step", o.Step)
+	if err != nil {
+		return err
+	}
+	return e.Apply(ctx, string(manifest))
+}
+
+// guestDiskBytes is the capacity of a guest's claim: the image and room to spare, on an ext4
+// volume too.
+const guestDiskBytes = 128 << 20
+
+// guestImage builds the guest's disk image once for an Env.
+func (e *Env) guestImage(ctx context.Context) (string, error) {
+	file := filepath.Join(e.Work, "guest.img")
+	if _, err := os.Stat(file); err == nil {
+		return file, nil
+	}
+	_, err := e.Run(ctx, nil, e.GuestTool, "image", "-o", file)
+	return file, err
+}
+
+// Serial returns what the guest has printed on its serial console since it was started.
+func (r *Runner) Serial(ctx context.Context, ns, vm string) (string, error) {
+	out, err := r.K(ctx, "-n", ns, "logs", "-l", "vm.kubevirt.io/name="+vm, "-c", "guest-console-log", "--tail=-1")
+	if err != nil {
+		return "", err
+	}
+	return strings.ReplaceAll(out, "\r", ""), nil
+}
+
+// verdictLine is the guest's word on its own state, once a boot.
+var verdictLine = regexp.MustCompile(`(?m)^.*?((?:FIRST BOOT|STATE OK|STATE MISMATCH|UNSEAL FAILED).*)$`)
+
+// Verdict waits until the guest has said in what state it found itself, and returns that line.
+func (r *Runner) Verdict(ctx context.Context, limit time.Duration, ns, vm string) (string, error) {
+	verdict := ""
+	err := Until(ctx, limit, time.Second, func(ctx context.Context) (bool, string, error) {
+		text, err := r.Serial(ctx, ns, vm)
+		if err != nil {
+			return false, err.Error(), nil // the pod is not there yet
+		}
+		if m := verdictLine.FindStringSubmatch(text); m != nil {
+			verdict = strings.TrimSpace(m[1])
+			return true, verdict, nil
+		}
+		return false, tail(text, 3), nil
+	})
+	return verdict, err
+}
+
+var stepLine = regexp.MustCompile(`(?m)gen=(\d+)`)
+
+// Generation is the last generation that the guest has told of.
+func (r *Runner) Generation(ctx context.Context, ns, vm string) (int, error) {
+	text, err := r.Serial(ctx, ns, vm)
+	if err != nil {
+		return 0, err
+	}
+	all := stepLine.FindAllStringSubmatch(text, -1)
+	if len(all) == 0 {
+		return 0, fmt.Errorf("the guest %s/%s has not told a generation yet", ns, vm)
+	}
+	return strconv.Atoi(all[len(all)-1][1])
+}
+
+// UntilGeneration waits until the guest has counted to gen.
+func (r *Runner) UntilGeneration(ctx context.Context, limit time.Duration, ns, vm string, gen int) error {
+	return Until(ctx, limit, 500*time.Millisecond, func(ctx context.Context) (bool, string, error) {
+		now, err := r.Generation(ctx, ns, vm)
+		if err != nil {
+			return false, err.Error(), nil
+		}
+		return now >= gen, fmt.Sprintf("gen=%d", now), nil
+	})
+}
+
+func tail(text string, lines int) string {
+	all := strings.Split(strings.TrimSpace(text), "\n")
+	return strings.Join(all[max(0, len(all)-lines):], " | ")
+}
