@@ -106,16 +106,10 @@ func (w *restoreWorker) read(ctx context.Context, key string, l index.Location) 
 	return err
 }
 
-// frame opens a frame, checks each unit against its id and writes it.
+// frame opens a frame and writes the units that are wanted from it.
 func (w *restoreWorker) frame(f frameWork, sealed []byte) error {
-	opener := w.openers[f.Key]
-	if opener == nil {
-		binding := frame.Binding{Repository: w.run.repo.id, VM: w.run.objects.vm, Origin: f.Key}
-		opener = frame.NewOpener(w.run.keys.get(f.Key), binding, w.decoder)
-		w.openers[f.Key] = opener
-	}
 	var err error
-	if w.plain, err = opener.Open(w.plain, sealed, f.Counter, f.Raw, f.Length); err != nil {
+	if w.plain, err = w.opener(f.Frame).Open(w.plain, sealed, f.Counter, f.Raw, f.Length); err != nil {
 		return err
 	}
 	done := int64(0)
@@ -136,8 +130,20 @@ func (w *restoreWorker) frame(f frameWork, sealed []byte) error {
 	return nil
 }
 
-// write checks and writes as many of the units as follow each other both in the
-// frame and in the volume, and returns how many these are.
+func (w *restoreWorker) opener(f *index.Frame) *frame.Opener {
+	opener := w.openers[f.Key]
+	if opener == nil {
+		binding := frame.Binding{Repository: w.run.repo.id, VM: w.run.objects.vm, Origin: f.Key}
+		opener = frame.NewOpener(w.run.keys.get(f.Key), binding, w.decoder)
+		w.openers[f.Key] = opener
+	}
+	return opener
+}
+
+// write writes as many of the units as follow each other both in the frame and in
+// the volume, and returns how many these are. Their ids are checked here only if they
+// are not read back: one check is enough, and the one on what the target holds says
+// more. Until it is done the target is no one's disk.
 func (w *restoreWorker) write(units []wanted) (int, error) {
 	size := w.run.volume.Unit
 	first := units[0]
@@ -148,9 +154,8 @@ func (w *restoreWorker) write(units []wanted) (int, error) {
 		if end > len(w.plain) {
 			return 0, fmt.Errorf("%w: slot %d is not in it", ErrDamaged, units[n].slot)
 		}
-		if w.hasher.ID(w.plain[start+n*size:end]) != units[n].id {
-			return 0, fmt.Errorf("%w: unit at %d of the volume does not have its content id",
-				ErrDamaged, int64(units[n].unit)*int64(size))
+		if !w.run.readBack && w.hasher.ID(w.plain[start+n*size:end]) != units[n].id {
+			return 0, w.run.wrongUnit(units[n])
 		}
 		n++
 	}
@@ -159,4 +164,28 @@ func (w *restoreWorker) write(units []wanted) (int, error) {
 		return 0, fmt.Errorf("write %d bytes at %d of the target: %w", end-start, at, err)
 	}
 	return n, nil
+}
+
+func (r *restore) wrongUnit(u wanted) error {
+	return fmt.Errorf("%w: unit at %d of the volume does not have its content id",
+		ErrDamaged, int64(u.unit)*int64(r.volume.Unit))
+}
+
+// blame tells why the target does not hold a unit: because the frame does not
+// either, or because the target does not keep what is written to it.
+func (w *restoreWorker) blame(ctx context.Context, u wanted) error {
+	f := &w.run.window.frames[u.frame]
+	key := layout.DataPack(w.run.objects.vm, f.Pack.Origin, f.Pack.Number)
+	if err := w.read(ctx, key, f.Pack); err != nil {
+		return fmt.Errorf("read %q again: %w", key, readError(err))
+	}
+	plain, err := w.opener(f).Open(nil, w.sealed, f.Counter, f.Raw, f.Length)
+	if err != nil {
+		return fmt.Errorf("frame at %d of %q: %w", f.Pack.Offset, key, err)
+	}
+	from := int(u.slot) * w.run.volume.Unit
+	if w.hasher.ID(plain[from:from+w.run.length(u.unit)]) != u.id {
+		return fmt.Errorf("frame at %d of %q: %w", f.Pack.Offset, key, w.run.wrongUnit(u))
+	}
+	return fmt.Errorf("%w: unit at %d of the target is not what was written", ErrVerify, int64(u.unit)*int64(w.run.volume.Unit))
 }

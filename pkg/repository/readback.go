@@ -31,7 +31,7 @@ func (r *restore) verify(ctx context.Context) error {
 	for _, w := range r.workers {
 		group.Go(func() error {
 			for s := range spans {
-				if err := w.check(s); err != nil {
+				if err := w.check(ctx, s); err != nil {
 					return err
 				}
 			}
@@ -80,7 +80,7 @@ func (r *restore) spans(do func(unitSpan) error) error {
 	return nil
 }
 
-func (w *restoreWorker) check(s unitSpan) error {
+func (w *restoreWorker) check(ctx context.Context, s unitSpan) error {
 	if int64(cap(w.plain)) < s.length {
 		w.plain = make([]byte, s.length)
 	}
@@ -94,7 +94,7 @@ func (w *restoreWorker) check(s unitSpan) error {
 	size := w.run.volume.Unit
 	for i, u := range s.units {
 		if w.hasher.ID(data[i*size:min((i+1)*size, len(data))]) != u.id {
-			return fmt.Errorf("%w: unit at %d of the target is not what was written", ErrVerify, int64(u.unit)*int64(size))
+			return w.blame(ctx, u)
 		}
 	}
 	w.run.tell(func(p *RestoreProgress) { p.Verified += s.length })

@@ -9,8 +9,8 @@ import (
 	"github.com/vmstate/vmstate/pkg/repository/index"
 )
 
-// RestoreBlock writes a block volume of c, checks every unit on its way in and
-// reads it back. The target is useful only if it returns without error; a failed
+// RestoreBlock writes a block volume of c, reads it back and checks every unit
+// against its content id. The target is useful only if it returns without error; a failed
 // restore can be run again on the same target, which is then not Fresh. Errors name
 // the volume and the object: ErrDamaged, ErrMissing, ErrNotAuthentic,
 // ErrWrongIdentity, ErrVerify.

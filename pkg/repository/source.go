@@ -76,9 +76,10 @@ func (s *source) run(ctx context.Context) {
 
 func (s *source) readAll(ctx context.Context) error {
 	var current chunk
-	open := false
+	open, filled := false, int64(0) // filled is how far the current chunk holds data or zeros
 	send := func() {
 		if open {
+			clear(current.data[filled:])
 			s.chunks <- current
 		}
 		open = false
@@ -94,13 +95,15 @@ func (s *source) readAll(ctx context.Context) error {
 		if !open {
 			select {
 			case buffer := <-s.free:
-				current = chunk{leaf: leaf, data: s.clean(buffer, leaf)}
-				open = true
+				current = chunk{leaf: leaf, data: s.sized(buffer, leaf)}
+				open, filled = true, 0
 			case <-ctx.Done():
 				return ctx.Err()
 			}
 		}
 		from := part.Offset - int64(leaf)*s.leafBytes
+		clear(current.data[filled:from])
+		filled = from + part.Length
 		n, err := s.volume.Source.ReadAt(current.data[from:from+part.Length], part.Offset)
 		if int64(n) != part.Length {
 			return fmt.Errorf("%w %q: %d bytes at %d: %w", ErrSource, s.volume.Name, part.Length, part.Offset, orShort(err))
@@ -118,17 +121,13 @@ func orShort(err error) error {
 	return err
 }
 
-// clean returns zeroed memory for a leaf. The last one of a volume may be shorter.
-func (s *source) clean(buffer []byte, leaf uint64) []byte {
+// sized returns memory for a leaf. The last one of a volume may be shorter.
+func (s *source) sized(buffer []byte, leaf uint64) []byte {
 	if buffer == nil {
 		buffer = make([]byte, 0, s.leafBytes)
 	}
 	n := min(s.leafBytes, s.volume.Size-int64(leaf)*s.leafBytes)
-	buffer = buffer[:n]
-	if s.volume.Extents != nil {
-		clear(buffer)
-	}
-	return buffer
+	return buffer[:n]
 }
 
 // parts yields the extents, cut at the borders of leaves.

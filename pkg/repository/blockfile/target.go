@@ -11,6 +11,7 @@ import (
 // Target is a disk to be written and read back. It may be used by several goroutines.
 type Target struct {
 	file         *os.File
+	direct       *os.File // nil where the filesystem has no direct access
 	size         int64
 	logicalBlock int
 	device       bool
@@ -29,7 +30,7 @@ func Create(path string, size int64) (*Target, error) {
 	if err := f.Truncate(size); err != nil {
 		return nil, errors.Join(err, f.Close())
 	}
-	return &Target{file: f, size: size}, nil
+	return &Target{file: f, direct: openDirect(path, os.O_RDWR), size: size}, nil
 }
 
 // OpenTarget opens an existing file or device to take size bytes. A file is grown to
@@ -54,18 +55,30 @@ func OpenTarget(path string, size int64) (*Target, error) {
 	if err != nil {
 		return nil, errors.Join(err, f.Close())
 	}
+	t.direct = openDirect(path, os.O_RDWR)
 	return t, nil
 }
 
 // LogicalBlockSize of a device in bytes, 0 for a file.
 func (t *Target) LogicalBlockSize() int { return t.logicalBlock }
 
-// WriteAt is io.WriterAt.
-func (t *Target) WriteAt(p []byte, off int64) (int, error) { return t.file.WriteAt(p, off) }
+// WriteAt is io.WriterAt. What is aligned goes past the page cache, which saves a
+// copy and leaves the node's memory alone.
+func (t *Target) WriteAt(p []byte, off int64) (int, error) {
+	if t.direct != nil && aligned(p, off) {
+		return t.direct.WriteAt(p, off)
+	}
+	return t.file.WriteAt(p, off)
+}
 
-// ReadAt is io.ReaderAt. After Sync it reads what the disk has, not what the page
-// cache holds of it.
-func (t *Target) ReadAt(p []byte, off int64) (int, error) { return t.file.ReadAt(p, off) }
+// ReadAt is io.ReaderAt. It reads what the disk has: past the page cache, or after
+// Sync has emptied that.
+func (t *Target) ReadAt(p []byte, off int64) (int, error) {
+	if t.direct != nil && aligned(p, off) {
+		return t.direct.ReadAt(p, off)
+	}
+	return t.file.ReadAt(p, off)
+}
 
 // Zero makes a range read as zeros: by a hole in a file, by the device's own means
 // where it has such, by writing zeros otherwise. A discard alone would prove nothing.
@@ -108,4 +121,10 @@ func (t *Target) Sync() error {
 }
 
 // Close syncs and closes.
-func (t *Target) Close() error { return errors.Join(t.file.Sync(), t.file.Close()) }
+func (t *Target) Close() error {
+	err := errors.Join(t.file.Sync(), t.file.Close())
+	if t.direct != nil {
+		err = errors.Join(err, t.direct.Close())
+	}
+	return err
+}
