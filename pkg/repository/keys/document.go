@@ -121,20 +121,20 @@ func DecodeFormat(body []byte) (Format, error) {
 		return Format{}, fmt.Errorf("%w: %q is not a repository's", ErrDamaged, FormatKey)
 	}
 	if head.Version != formatVersion {
-		return Format{}, fmt.Errorf("%w: repository has version %d, this program reads %d",
-			ErrUnsupported, head.Version, formatVersion)
+		return Format{}, fmt.Errorf("%q: %w: repository has version %d, this program reads %d",
+			FormatKey, ErrUnsupported, head.Version, formatVersion)
 	}
 	var f Format
 	if err := decode(body, &f); err != nil {
 		return Format{}, fmt.Errorf("%q: %w", FormatKey, err)
 	}
-	if f.Parameters != parametersV1() {
-		return Format{}, fmt.Errorf("%w: repository parameters %+v", ErrUnsupported, f.Parameters)
-	}
 	unsigned := f
 	unsigned.Signature = nil
 	if err := verify(f.RootKey, formatContext, unsigned, f.Signature); err != nil {
 		return Format{}, fmt.Errorf("%q: %w", FormatKey, err)
+	}
+	if f.Parameters != parametersV1() {
+		return Format{}, fmt.Errorf("%q: %w: parameters %+v", FormatKey, ErrUnsupported, f.Parameters)
 	}
 	_, err := ParseID(f.Repository)
 	if err != nil {
