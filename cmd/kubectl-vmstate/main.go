@@ -59,6 +59,8 @@ func (a *app) command() *cobra.Command {
 		SilenceUsage:  true,
 		// kubectl finds plugins by their file name, and people type the command with a space.
 		Annotations: map[string]string{cobra.CommandDisplayNameAnnotation: "kubectl vmstate"},
+		Args:        cobra.NoArgs,
+		RunE:        func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 		PersistentPreRunE: func(*cobra.Command, []string) error {
 			if a.format != formatText && a.format != formatJSON {
 				return usagef("-o is text or json, not %q", a.format)
@@ -75,7 +77,7 @@ func (a *app) command() *cobra.Command {
 	a.cluster.register(flags)
 	root.AddCommand(a.keygenCommand(), a.backupCommand(), a.listCommand(), a.showCommand(), a.restoreCommand(),
 		a.planCommand(), a.restoreFilesCommand())
-	for _, c := range root.Commands() {
+	for _, c := range append(root.Commands(), root) {
 		c.Args = usageArgs(c.Args)
 	}
 	return root

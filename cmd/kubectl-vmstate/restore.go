@@ -61,9 +61,6 @@ func (a *app) restoreCommand() *cobra.Command {
 	flags.DurationVar(&f.keepReplaced, "keep-replaced", 24*time.Hour, "how long replaced volumes are kept")
 	flags.BoolVar(&f.dryRun, "dry-run", false, "only list what would stand in the way")
 	flags.BoolVar(&f.noWait, "no-wait", false, "return once the restore is asked for")
-	cmd.MarkFlagsMutuallyExclusive("in-place", "new-vm")
-	cmd.MarkFlagsMutuallyExclusive("start", "halt")
-	cmd.MarkFlagsMutuallyExclusive("keep-tpm", "blank-tpm")
 	return cmd
 }
 
@@ -122,8 +119,12 @@ func (f *restoreFlags) spec(args []string) (*v1alpha1.VMStateRestoreSpec, error)
 		return nil, usagef("a backup's name excludes --store, --vm and --commit")
 	case f.store != "" && f.vm == "":
 		return nil, usagef("--store needs --vm NAMESPACE/NAME, as it was backed up")
-	case !f.inPlace && f.newVM == "":
-		return nil, usagef("say --in-place, or --new-vm NAME")
+	case f.inPlace == (f.newVM != ""):
+		return nil, usagef("say either --in-place or --new-vm NAME")
+	case f.start && f.halt:
+		return nil, usagef("--start and --halt exclude each other")
+	case f.keepTPM && f.blankTPM:
+		return nil, usagef("--keep-tpm and --blank-tpm exclude each other")
 	}
 	kept := int64(f.keepReplaced.Seconds())
 	spec := &v1alpha1.VMStateRestoreSpec{
@@ -182,9 +183,6 @@ func restoreState(r *v1alpha1.VMStateRestore) state {
 	for _, v := range r.Status.From.Volumes {
 		s.reading.total += v.SizeBytes
 	}
-	s.reading.done = s.reading.total / 100 * percent
-	if percent == 100 {
-		s.reading.done = s.reading.total
-	}
+	s.reading.done = s.reading.total * percent / 100
 	return s
 }

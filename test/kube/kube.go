@@ -27,12 +27,14 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/rand"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
+	"sigs.k8s.io/controller-runtime/pkg/log"
 )
 
 // Part is what a server has beside Kubernetes' own kinds and those of vmstate and the snapshots.
@@ -72,7 +74,10 @@ var shared struct {
 }
 
 // Main runs the tests of a binary and stops what Shared has started. It does not return.
-func Main(m *testing.M, parts ...Part) {
+func Main(m *testing.M, parts ...Part) { os.Exit(Run(m, parts...)) }
+
+// Run is Main for those who have more to do before they exit with its result.
+func Run(m interface{ Run() int }, parts ...Part) int {
 	shared.parts = parts
 	code := m.Run()
 	if shared.cluster != nil {
@@ -81,7 +86,7 @@ func Main(m *testing.M, parts ...Part) {
 			code = max(code, 1)
 		}
 	}
-	os.Exit(code)
+	return code
 }
 
 // Shared is the server of this test binary. TestMain must call Main.
@@ -143,6 +148,7 @@ func (c *Cluster) startServer(definitions []string) error {
 		ControlPlaneStartTimeout: 2 * time.Minute, // on a machine that builds at the same time
 		ControlPlaneStopTimeout:  time.Minute,
 	}
+	log.SetLogger(logr.Discard()) // envtest's own words; a test that wants logs sets its logger afterwards
 	env.ControlPlane.Etcd = &envtest.Etcd{}
 	env.ControlPlane.Etcd.Configure().Set("unsafe-no-fsync", "true")
 	config, err := env.Start()
