@@ -13,6 +13,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 
@@ -62,8 +63,9 @@ type gate struct {
 	count, kill atomic.Int64
 	// after says that the server is to see that request, and the process not its answer.
 	after atomic.Bool
-	// victim is asked for at the moment of the kill.
-	victim atomic.Pointer[exec.Cmd]
+	// starting is held while the victim is started, which sends requests at once.
+	starting sync.Mutex
+	victim   *os.Process
 }
 
 func newGate(t *testing.T, target string, transport http.RoundTripper) *gate {
@@ -85,7 +87,9 @@ func newGate(t *testing.T, target string, transport http.RoundTripper) *gate {
 		if g.after.Load() {
 			pass.ServeHTTP(httptest.NewRecorder(), r)
 		}
-		_ = g.victim.Load().Process.Kill()
+		g.starting.Lock()
+		defer g.starting.Unlock()
+		_ = g.victim.Kill()
 		panic(http.ErrAbortHandler)
 	}))
 	t.Cleanup(front.Close)
@@ -132,8 +136,11 @@ func (k *killable) start(t *testing.T, task v1alpha1.ReportTask, name string, c 
 		job.EnvPodUID+"="+fmt.Sprintf("pod-%d", k.runs))
 	var output bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &output, &output
-	k.gate.victim.Store(cmd)
-	if err := cmd.Start(); err != nil {
+	k.gate.starting.Lock()
+	err = cmd.Start()
+	k.gate.victim = cmd.Process
+	k.gate.starting.Unlock()
+	if err != nil {
 		t.Fatal(err)
 	}
 	_ = cmd.Wait() // how it ended is in the report

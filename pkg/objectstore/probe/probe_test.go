@@ -108,7 +108,7 @@ func TestRun(t *testing.T) {
 			notOK: map[string]probe.Outcome{probe.CheckRead: probe.Failed},
 		},
 		"ListsLate": {
-			store: lateList(), err: cmpAny,
+			store: lateList(), err: errAny,
 			ok:    ok(probe.CheckConnect, probe.CheckEncrypted, probe.CheckClock, probe.CheckChecksum, probe.CheckConditional, probe.CheckRace, probe.CheckRead),
 			notOK: map[string]probe.Outcome{probe.CheckList: probe.Failed},
 		},
@@ -147,7 +147,7 @@ func TestRun(t *testing.T) {
 			if diff := cmp.Diff(tc.notOK, notOK); diff != "" {
 				t.Errorf("checks that are not OK mismatch (-want +got):\n%s", diff)
 			}
-			if tc.err == cmpAny && got.Err != nil {
+			if errors.Is(tc.err, errAny) && got.Err != nil {
 				return
 			}
 			if !errors.Is(got.Err, tc.err) {
@@ -157,8 +157,8 @@ func TestRun(t *testing.T) {
 	}
 }
 
-// cmpAny stands for an error of no particular kind.
-var cmpAny = errors.New("any error")
+// errAny stands for an error of no particular kind.
+var errAny = errors.New("any error")
 
 // modal is a target whose store takes some checksum modes and verifies some.
 type modal struct {
