@@ -22,8 +22,10 @@ import (
 )
 
 const (
-	// callTimeout bounds one call; a thaw waits for virt-api, virt-handler and the agent.
+	// callTimeout bounds one call.
 	callTimeout = 10 * time.Second
+	// thawTimeout bounds one thaw, which waits for virt-api, virt-handler and the agent.
+	thawTimeout = 30 * time.Second
 	// watchFor is how long one watch lasts before the object is read again: a dead
 	// connection is then noticed in time.
 	watchFor = 10 * time.Second
@@ -62,6 +64,10 @@ func (a *api) ours(resource string, rest ...string) []string {
 func call(ctx context.Context, r *rest.Request, in, out any) error {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
+	return send(ctx, r, in, out)
+}
+
+func send(ctx context.Context, r *rest.Request, in, out any) error {
 	if in != nil {
 		body, err := json.Marshal(in)
 		if err != nil {
@@ -167,7 +173,9 @@ const (
 // a 404 counts only if it names the instance, since KubeVirt's API itself can be
 // missing for a while.
 func (a *api) thaw(ctx context.Context, instance string) error {
-	err := call(ctx, a.rest.Put().AbsPath("/apis", subresources, "v1", "namespaces", a.namespace, instances, instance, unfreeze), nil, nil)
+	ctx, cancel := context.WithTimeout(ctx, thawTimeout)
+	defer cancel()
+	err := send(ctx, a.rest.Put().AbsPath("/apis", subresources, "v1", "namespaces", a.namespace, instances, instance, unfreeze), nil, nil)
 	status := apierrors.APIStatus(nil)
 	if errors.As(err, &status) && apierrors.IsNotFound(err) && status.Status().Details != nil && status.Status().Details.Name == instance {
 		return nil

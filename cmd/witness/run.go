@@ -33,11 +33,12 @@ type runner struct {
 	seen   witness.Observed
 	// captured is what this process has put into Secrets; recorded or not.
 	captured *capture
-	sets     int // sets of Secrets that this process has begun
+	sets     int        // sets of Secrets that this process has begun
+	thaws    chan error // the answer to the try that is under way
 }
 
 func newRunner(task config.Config, self identity, calls *api) *runner {
-	return &runner{task: task, self: self, api: calls, nonce: newNonce(), seen: witness.Observed{Config: task}}
+	return &runner{task: task, self: self, api: calls, nonce: newNonce(), seen: witness.Observed{Config: task}, thaws: make(chan error, 1)}
 }
 
 // run returns when the report has an outcome and no guest is held frozen, or with
@@ -81,7 +82,7 @@ func (r *runner) lastThaw(ctx context.Context) error {
 	if !r.seen.FreezeHeld() {
 		return nil
 	}
-	return r.thaw(ctx)
+	return r.api.thaw(ctx, r.task.Machine.VMName)
 }
 
 func (r *runner) verdict() error {
@@ -110,7 +111,7 @@ func (r *runner) loadReport(ctx context.Context) error {
 	}
 }
 
-// wait ends with news of the backup or at the given time.
+// wait ends with news of the backup, with the answer to a thaw, or at the given time.
 func (r *runner) wait(ctx context.Context, news <-chan sighting, until time.Time) {
 	timer := time.NewTimer(time.Until(until))
 	defer timer.Stop()
@@ -119,6 +120,8 @@ func (r *runner) wait(ctx context.Context, news <-chan sighting, until time.Time
 	case <-timer.C:
 	case s := <-news:
 		r.see(s)
+	case err := <-r.thaws:
+		r.thawed(err)
 	}
 }
 
@@ -141,7 +144,8 @@ func (r *runner) act(ctx context.Context, d witness.Decision) error {
 	case witness.StepReadSecond:
 		return r.readSecond(ctx)
 	case witness.StepThaw:
-		return r.thaw(ctx)
+		r.thaw(ctx)
+		return nil
 	case witness.StepRecordRelease:
 		return r.record(ctx, func(s *v1alpha1.VMStateReportStatus) {
 			s.Witness.ReleasedAt = microTime(r.seen.Freeze.LastThaw)
@@ -153,12 +157,18 @@ func (r *runner) act(ctx context.Context, d witness.Decision) error {
 	}
 }
 
-func (r *runner) thaw(ctx context.Context) error {
+// thaw asks to thaw and does not wait for the answer: an agent may take its time.
+func (r *runner) thaw(ctx context.Context) {
 	klog.InfoS("Thawing the guest: the deadline of its freeze has passed", "VirtualMachineInstance", klog.KRef(r.self.namespace, r.task.Machine.VMName))
-	r.seen.Freeze.LastThaw = time.Now()
-	err := r.api.thaw(ctx, r.task.Machine.VMName)
-	r.seen.Freeze.ThawAnswered = err == nil
-	return err
+	r.seen.Freeze.LastThaw, r.seen.Freeze.Thawing, r.seen.Freeze.ThawAnswered = time.Now(), true, false
+	go func() { r.thaws <- r.api.thaw(ctx, r.task.Machine.VMName) }()
+}
+
+func (r *runner) thawed(err error) {
+	r.seen.Freeze.Thawing, r.seen.Freeze.ThawAnswered = false, err == nil
+	if err != nil {
+		klog.ErrorS(err, "The guest is not thawed; it is tried again")
+	}
 }
 
 func (r *runner) fail(ctx context.Context, reason, message string) error {

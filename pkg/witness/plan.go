@@ -40,6 +40,8 @@ type FreezeSeen struct {
 	Live bool
 	// LastThaw is when the last try to thaw was begun; zero if none was.
 	LastThaw time.Time
+	// Thawing says that this last try has no answer yet.
+	Thawing bool
 	// ThawAnswered says that this last try was a success, or that the instance is gone.
 	ThawAnswered bool
 }
@@ -146,10 +148,10 @@ func freezeHeld(attempt *v1alpha1.MomentAttempt, report v1alpha1.VMStateReportSt
 }
 
 // release is the dead man's switch. It leaves the pause between two tries to the
-// other steps: a guest that cannot be thawed does not delay the second reading.
+// other steps, as well as the time until an answer: a guest that cannot be thawed
+// does not delay the second reading.
 func release(in Observed, f *v1alpha1.FreezeRecord) (Decision, bool) {
-	due := dueAt(in.Freeze, f)
-	if in.Now.Before(due) {
+	if in.Freeze.Thawing || in.Now.Before(dueAt(in.Freeze, f)) {
 		return Decision{}, false
 	}
 	if in.Freeze.ThawAnswered && !in.Freeze.LastThaw.Before(countsFrom(in.Freeze, f)) {
@@ -181,7 +183,7 @@ func countsFrom(seen FreezeSeen, f *v1alpha1.FreezeRecord) time.Time {
 // wait ends at the next thing that is due by itself.
 func wait(in Observed, attempt *v1alpha1.MomentAttempt) Decision {
 	wake := in.Now.Add(lookEvery)
-	if freezeHeld(attempt, in.Report) {
+	if freezeHeld(attempt, in.Report) && !in.Freeze.Thawing {
 		next := dueAt(in.Freeze, attempt.Freeze)
 		if again := in.Freeze.LastThaw.Add(thawEvery); again.After(next) {
 			next = again

@@ -68,6 +68,8 @@ func thawed(seconds int, answered bool) func(*Observed) {
 	return func(in *Observed) { in.Freeze.LastThaw, in.Freeze.ThawAnswered = at(seconds), answered }
 }
 
+func thawing(in *Observed) { in.Freeze.Thawing = true }
+
 func TestPlan(t *testing.T) {
 	waitUntil := func(seconds int) Decision { return Decision{Step: StepWait, WakeAt: at(seconds)} }
 	givenUp := fail("the backup gave this attempt up before the cut had ended")
@@ -105,6 +107,8 @@ func TestPlan(t *testing.T) {
 		"DeadlineBeforeAll": {"a witness that restarted thaws before it reads", observed(frozen, now(31)), Decision{Step: StepThaw}},
 		"ReleasedLate":      {"the manager was slow, but it did it", observed(firstRead, frozen, released, now(40)), waitUntil(70)},
 		"ThawRefused":       {"409 or no answer: again after a second", observed(firstRead, frozen, confirmed, thawed(30, false), now(30)), waitUntil(31)},
+		"Thawing":           {"an agent may take its time: its answer is news", observed(firstRead, frozen, confirmed, thawed(30, false), thawing, now(35)), waitUntil(65)},
+		"ThawingCutEnded":   {"and the reading does not wait for it", observed(firstRead, frozen, confirmed, cutEnded, thawed(30, false), thawing, now(35)), Decision{Step: StepReadSecond}},
 		"ThawAgain":         {"the second is over", observed(firstRead, frozen, confirmed, thawed(30, false), now(31)), Decision{Step: StepThaw}},
 		"ThawDoesNotBlock":  {"between two tries there is time for the reading", observed(firstRead, frozen, confirmed, cutEnded, thawed(30, false), now(30)), Decision{Step: StepReadSecond}},
 		"ThawedConfirmed":   {"the freeze had been answered, so no request is under way", observed(firstRead, frozen, confirmed, thawed(30, true), now(30)), Decision{Step: StepRecordRelease}},
