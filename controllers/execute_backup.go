@@ -155,7 +155,7 @@ func (e *executor) lockVM(ctx context.Context, owner client.Object, a action.Loc
 		return fmt.Errorf("VM %q has another snapshot in progress: %q", a.VM, *holder)
 	}
 	ctrl.LoggerFrom(ctx).Info("Locking VM for the cut", "VirtualMachine", klog.KObj(vm))
-	return e.patchLock(ctx, vm, jsonOp{Op: "add", Path: "/status/snapshotInProgress", Value: a.Holder})
+	return e.patchLock(ctx, vm, &a.Holder)
 }
 
 func (e *executor) unlockVM(ctx context.Context, owner client.Object, a action.UnlockVM) error {
@@ -170,7 +170,7 @@ func (e *executor) unlockVM(ctx context.Context, owner client.Object, a action.U
 		return nil
 	}
 	ctrl.LoggerFrom(ctx).Info("Unlocking VM", "VirtualMachine", klog.KObj(vm))
-	return e.patchLock(ctx, vm, jsonOp{Op: "remove", Path: "/status/snapshotInProgress"})
+	return e.patchLock(ctx, vm, nil)
 }
 
 var errAnotherVM = errors.New("another VM of that name")
@@ -186,22 +186,18 @@ func (e *executor) vm(ctx context.Context, namespace, name string, uid types.UID
 	return vm, nil
 }
 
-// jsonOp is one operation of a JSON patch (RFC 6902).
-type jsonOp struct {
-	Op    string `json:"op"`
-	Path  string `json:"path"`
-	Value any    `json:"value,omitempty"`
-}
-
-// patchLock changes one field of a VM's status that is still as it was read. A JSON patch of
-// that field alone leaves fields of a newer KubeVirt, unknown to our types, as they are.
-func (e *executor) patchLock(ctx context.Context, vm *kubevirtv1.VirtualMachine, op jsonOp) error {
-	ops := []jsonOp{{Op: "test", Path: "/metadata/resourceVersion", Value: vm.ResourceVersion}, op}
-	raw, err := json.Marshal(ops)
+// patchLock changes one field of a VM's status that is still as it was read. A patch of that
+// field alone leaves fields of a newer KubeVirt, unknown to our types, as they are. A nil
+// holder removes it (RFC 7396).
+func (e *executor) patchLock(ctx context.Context, vm *kubevirtv1.VirtualMachine, holder *string) error {
+	raw, err := json.Marshal(map[string]any{
+		"metadata": map[string]any{"resourceVersion": vm.ResourceVersion},
+		"status":   map[string]any{"snapshotInProgress": holder},
+	})
 	if err != nil {
 		return err
 	}
-	if err := e.client.Status().Patch(ctx, vm, client.RawPatch(types.JSONPatchType, raw)); err != nil {
+	if err := e.client.Status().Patch(ctx, vm, client.RawPatch(types.MergePatchType, raw)); err != nil {
 		return fmt.Errorf("patch status of VM %q: %w", vm.Name, err)
 	}
 	return nil
