@@ -1,0 +1,367 @@
+package inventory
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	kubevirtv1 "kubevirt.io/api/core/v1"
+
+	"github.com/vmstate/vmstate/api/v1alpha1"
+	"github.com/vmstate/vmstate/pkg/job"
+	"github.com/vmstate/vmstate/test/build"
+)
+
+// seen is a halted VM with its claims; change breaks it.
+func seen(vm *kubevirtv1.VirtualMachine, claims ...*corev1.PersistentVolumeClaim) Seen {
+	in := Seen{VM: vm, Name: vm.Name, Expanded: vm, Claims: map[string]*corev1.PersistentVolumeClaim{}, Volumes: map[string]*corev1.PersistentVolume{}}
+	for _, c := range claims {
+		in.Claims[c.Name] = c
+		pv := build.PV(c)
+		in.Volumes[pv.Name] = pv
+	}
+	return in
+}
+
+// running adds an instance and its launcher.
+func runs(in Seen, change ...func(*Seen)) Seen {
+	always := kubevirtv1.RunStrategyAlways
+	in.VM.Spec.RunStrategy = &always
+	in.VMI = build.VMI(in.VM)
+	pod := build.Launcher(in.VM)
+	for name := range in.Claims {
+		if strings.HasPrefix(name, v1alpha1.LabelPersistentState) {
+			pod.Spec.Volumes = []corev1.Volume{{Name: launcherStateVolume, VolumeSource: corev1.VolumeSource{
+				PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: name},
+			}}}
+		}
+	}
+	in.Launchers = []corev1.Pod{*pod}
+	for _, c := range change {
+		c(&in)
+	}
+	return in
+}
+
+func with(in Seen, change ...func(*Seen)) Seen {
+	for _, c := range change {
+		c(&in)
+	}
+	return in
+}
+
+func sealed(options ...build.Option) *kubevirtv1.VirtualMachine {
+	return build.VM("db", append([]build.Option{build.Disk("root"), build.TPM(), build.EFI()}, options...)...)
+}
+
+func halted() Seen { return seen(sealed(), build.Claim("root-db"), build.StateClaim("db", "abcde")) }
+
+// TestRefusals: one case a row of doc.go. The guest of a VM that is refused is not touched.
+func TestRefusals(t *testing.T) {
+	now := metav1.NewTime(time.Unix(1, 0))
+	yes := true
+	tests := map[string]struct {
+		why  string
+		in   Seen
+		want Refusal // Message is a part of the message
+	}{
+		"Absent": {
+			why: "nothing to back up", in: Seen{Name: "db"},
+			want: Refusal{Reason: v1alpha1.ReasonVMNotFound, Message: `no VirtualMachine "db"`},
+		},
+		"BeingDeleted": {
+			why: "its claims go with it", in: with(halted(), func(s *Seen) { s.VM.DeletionTimestamp = &now }),
+			want: Refusal{Reason: v1alpha1.ReasonVMDeleting, Message: `"db" is being deleted`},
+		},
+		"MigrationObject": {
+			why: "during a migration there are two state claims",
+			in: runs(halted(), func(s *Seen) {
+				s.Migrations = []kubevirtv1.VirtualMachineInstanceMigration{{ObjectMeta: metav1.ObjectMeta{Name: "m"}}}
+			}),
+			want: Refusal{Reason: v1alpha1.ReasonMigrating, Message: `migration "m"`, Passing: true},
+		},
+		"MigrationState": {
+			why: "the object may be gone while the instance still moves",
+			in: runs(halted(), func(s *Seen) {
+				s.VMI.Status.MigrationState = &kubevirtv1.VirtualMachineInstanceMigrationState{StartTimestamp: &now}
+			}),
+			want: Refusal{Reason: v1alpha1.ReasonMigrating, Message: "a migration of VM", Passing: true},
+		},
+		"Starting": {
+			why: "no agent, no launcher, no state yet", in: runs(halted(), func(s *Seen) { s.VMI.Status.Phase = kubevirtv1.Scheduling }),
+			want: Refusal{Reason: v1alpha1.ReasonVMUnsettled, Message: "is starting", Passing: true},
+		},
+		"Stopping": {
+			why: "neither at rest nor running", in: runs(halted(), func(s *Seen) { s.VMI.DeletionTimestamp = &now }),
+			want: Refusal{Reason: v1alpha1.ReasonVMUnsettled, Message: "is stopping", Passing: true},
+		},
+		"PodStillThere": {
+			why:  "a pod without its instance still writes",
+			in:   with(halted(), func(s *Seen) { s.Launchers = []corev1.Pod{*build.Launcher(s.VM)} }),
+			want: Refusal{Reason: v1alpha1.ReasonVMUnsettled, Message: "has not ended", Passing: true},
+		},
+		"CrashLoop": {
+			why:  "KubeVirt starts it again at any moment (FC-034)",
+			in:   with(halted(), func(s *Seen) { always := kubevirtv1.RunStrategyAlways; s.VM.Spec.RunStrategy = &always }),
+			want: Refusal{Reason: v1alpha1.ReasonVMUnsettled, Message: "starting or crashing", Passing: true},
+		},
+		"OtherSnapshot": {
+			why:  "two tools must not freeze and lock one VM",
+			in:   with(halted(), func(s *Seen) { other := "velero"; s.VM.Status.SnapshotInProgress = &other }),
+			want: Refusal{Reason: v1alpha1.ReasonVMUnsettled, Message: `snapshot "velero"`, Passing: true},
+		},
+		"VolumeMigration": {
+			why: "FC-009",
+			in: with(halted(), func(s *Seen) {
+				s.VM.Status.VolumeUpdateState = &kubevirtv1.VolumeUpdateState{VolumeMigrationState: &kubevirtv1.VolumeMigrationState{}}
+			}),
+			want: Refusal{Reason: v1alpha1.ReasonVMUnsettled, Message: "being moved", Passing: true},
+		},
+		"Shared": {
+			why:  "FC-041: another VM may write it during the cut",
+			in:   with(halted(), func(s *Seen) { s.VM.Spec.Template.Spec.Domain.Devices.Disks[0].Shareable = &yes }),
+			want: Refusal{Reason: v1alpha1.ReasonVolumeShared, Message: `disk "root" is shareable`},
+		},
+		"LUN": {
+			why:  "it may be shared by reservations",
+			in:   with(halted(), func(s *Seen) { s.VM.Spec.Template.Spec.Domain.Devices.Disks[0].LUN = &kubevirtv1.LunTarget{} }),
+			want: Refusal{Reason: v1alpha1.ReasonVolumeUnsupported, Message: `disk "root" is a LUN`},
+		},
+		"HostDisk": {
+			why:  "persistent bytes that no snapshot reaches",
+			in:   seen(sealed(build.Volume("host", kubevirtv1.VolumeSource{HostDisk: &kubevirtv1.HostDisk{}})), build.Claim("root-db"), build.StateClaim("db", "abcde")),
+			want: Refusal{Reason: v1alpha1.ReasonVolumeUnsupported, Message: `volume "host" is a file on a node`},
+		},
+		"Virtiofs": {
+			why: "a folder is no disk image",
+			in: with(halted(), func(s *Seen) {
+				s.VM.Spec.Template.Spec.Domain.Devices.Filesystems = []kubevirtv1.Filesystem{{Name: "root"}}
+			}),
+			want: Refusal{Reason: v1alpha1.ReasonVolumeUnsupported, Message: "virtiofs"},
+		},
+		"HotPluggedInInstanceAlone": {
+			why: "FC-041: no restore could attach it",
+			in: runs(halted(), func(s *Seen) {
+				source := &kubevirtv1.PersistentVolumeClaimVolumeSource{}
+				source.ClaimName = "extra"
+				s.VMI.Spec.Volumes = append(s.VMI.Spec.Volumes, kubevirtv1.Volume{Name: "extra", VolumeSource: kubevirtv1.VolumeSource{PersistentVolumeClaim: source}})
+			}),
+			want: Refusal{Reason: v1alpha1.ReasonVolumeUnsupported, Message: `disk "extra" was plugged into the instance alone`},
+		},
+		"ClaimAbsent": {
+			why: "a restore of it would be empty", in: seen(sealed(), build.StateClaim("db", "abcde")),
+			want: Refusal{Reason: v1alpha1.ReasonVolumeNotReady, Message: `claim "root-db" of volume "root" does not exist`},
+		},
+		"ClaimNotBound": {
+			why:  "FC-058: no snapshot of it may be left pending",
+			in:   with(halted(), func(s *Seen) { s.Claims["root-db"].Status.Phase = corev1.ClaimPending }),
+			want: Refusal{Reason: v1alpha1.ReasonVolumeNotReady, Message: "is not bound", Passing: true},
+		},
+		"HotPlugUnderWay": {
+			why: "attached in a moment",
+			in: runs(halted(), func(s *Seen) {
+				s.VMI.Status.VolumeStatus = []kubevirtv1.VolumeStatus{{Name: "root", Phase: kubevirtv1.HotplugVolumeMounted, HotplugVolume: &kubevirtv1.HotplugVolumeStatus{}}}
+			}),
+			want: Refusal{Reason: v1alpha1.ReasonVolumeNotReady, Message: "being plugged", Passing: true},
+		},
+		"NoDisk": {
+			why:  "nothing that a restore could bring back",
+			in:   seen(build.VM("db", build.Volume("image", kubevirtv1.VolumeSource{ContainerDisk: &kubevirtv1.ContainerDiskSource{}}))),
+			want: Refusal{Reason: v1alpha1.ReasonNoVolumes, Message: "no disk on a claim"},
+		},
+		"TwoStates": {
+			why:  "KubeVirt itself picks one at random",
+			in:   seen(sealed(), build.Claim("root-db"), build.StateClaim("db", "abcde"), build.StateClaim("db", "other")),
+			want: Refusal{Reason: v1alpha1.ReasonStateAmbiguous, Message: "persistent-state-for-db-abcde, persistent-state-for-db-other"},
+		},
+		"LauncherMountsAnother": {
+			why: "the label lies",
+			in: runs(halted(), func(s *Seen) {
+				s.Launchers[0].Spec.Volumes[0].PersistentVolumeClaim.ClaimName = "elsewhere"
+			}),
+			want: Refusal{Reason: v1alpha1.ReasonStateAmbiguous, Message: `firmware state in claim "elsewhere"`},
+		},
+		"LeftOverState": {
+			why:  "FC-007: KubeVirt deletes it at the next start",
+			in:   seen(build.VM("db", build.Disk("root")), build.Claim("root-db"), build.StateClaim("db", "abcde")),
+			want: Refusal{Reason: v1alpha1.ReasonStateAmbiguous, Message: "asks for no persistent TPM or EFI"},
+		},
+		"StateMissing": {
+			why:  "it should have state: a fault, not an empty list",
+			in:   seen(sealed(), build.Claim("root-db")),
+			want: Refusal{Reason: v1alpha1.ReasonStateMissing, Message: "persistent TPM and EFI variables"},
+		},
+		"StateByPreferenceMissing": {
+			why: "FC-001: the template alone asks for nothing",
+			in: with(seen(build.VM("db", build.Disk("root")), build.Claim("root-db")), func(s *Seen) {
+				s.Expanded = sealed()
+			}),
+			want: Refusal{Reason: v1alpha1.ReasonStateMissing, Message: "persistent TPM and EFI variables"},
+		},
+		"StateOnBlock": {
+			why: "it cannot be read file by file",
+			in: with(halted(), func(s *Seen) {
+				block := corev1.PersistentVolumeBlock
+				s.Claims["persistent-state-for-db-abcde"].Spec.VolumeMode = &block
+			}),
+			want: Refusal{Reason: v1alpha1.ReasonStateUnsupported, Message: "on a Block volume"},
+		},
+		"LabelsUnknown": {
+			why:  "a pod with other labels would relabel live files",
+			in:   runs(halted(), func(s *Seen) { s.VMI.Status.SelinuxContext = "" }),
+			want: Refusal{Reason: v1alpha1.ReasonVMUnsettled, Message: "security labels", Passing: true},
+		},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			_, got := Of(tc.in)
+			if got == nil {
+				t.Fatalf("%s: not refused", tc.why)
+			}
+			if !strings.Contains(got.Message, tc.want.Message) {
+				t.Errorf("%s\nmessage %q does not say %q", tc.why, got.Message, tc.want.Message)
+			}
+			got.Message = tc.want.Message
+			if diff := cmp.Diff(tc.want, *got); diff != "" {
+				t.Errorf("%s\n(-want +got):\n%s", tc.why, diff)
+			}
+		})
+	}
+}
+
+func onClaim(name, claim string, role v1alpha1.VolumeRole) Volume {
+	return Volume{
+		BackupVolume: v1alpha1.BackupVolume{
+			VolumeFacts: v1alpha1.VolumeFacts{
+				Name: name, Role: role, ClaimName: claim, ClaimUID: build.Claim(claim).UID, StorageClassName: build.Class,
+				Driver: build.Driver, VolumeMode: "Filesystem", AccessModes: []string{"ReadWriteOnce"}, SizeBytes: 1 << 30,
+			},
+			Outcome: v1alpha1.VolumeIncluded,
+		},
+		Handle: "handle-" + claim, RequestBytes: 1 << 30,
+	}
+}
+
+func left(name, why string) Volume {
+	return Volume{BackupVolume: v1alpha1.BackupVolume{
+		VolumeFacts: v1alpha1.VolumeFacts{Name: name, Role: v1alpha1.RoleDisk}, Outcome: v1alpha1.VolumeExcluded, Reason: why,
+	}}
+}
+
+func TestOf(t *testing.T) {
+	const state = "persistent-state-for-db-abcde"
+	vm := v1alpha1.CapturedVM{
+		UID: "vm-db", FirmwareUUID: build.FirmwareUUID, PersistentTPM: true, PersistentEFI: true,
+		StateClaimName: state, StatePVCUID: "claim-" + state,
+	}
+	live := vm
+	live.InstanceUID, live.NodeName, live.LauncherUID = "vmi-db", build.Node, "pod-db"
+	both := []Volume{onClaim("root", "root-db", v1alpha1.RoleDisk), onClaim(state, state, v1alpha1.RoleFirmwareState)}
+	tests := map[string]struct {
+		why  string
+		in   Seen
+		want Inventory
+	}{
+		"Halted": {why: "at rest", in: halted(), want: Inventory{VM: vm, Volumes: both}},
+		"Running": {
+			why: "beside its launcher", in: runs(halted()),
+			want: Inventory{VM: live, Volumes: both, Running: true, Placement: &job.Placement{NodeName: build.Node}},
+		},
+		"ByPreference": {
+			why: "FC-001: running, the instance says that the state persists though the template does not",
+			in: func() Seen {
+				in := runs(seen(build.VM("db", build.Disk("root")), build.Claim("root-db"), build.StateClaim("db", "abcde")))
+				in.VMI.Spec.Domain = sealed().Spec.Template.Spec.Domain
+				return in
+			}(),
+			want: Inventory{VM: live, Volumes: both, Running: true, Placement: &job.Placement{NodeName: build.Node}},
+		},
+		"PausedWithAgent": {
+			why: "FC-034: a VM paused by its owner is captured, and stays paused",
+			in: runs(halted(), func(s *Seen) {
+				build.Agent(s.VMI)
+				s.VMI.Status.Conditions = append(s.VMI.Status.Conditions, kubevirtv1.VirtualMachineInstanceCondition{Type: kubevirtv1.VirtualMachineInstancePaused, Status: "True"})
+			}),
+			want: Inventory{VM: live, Volumes: both, Running: true, Paused: true, Agent: true, Placement: &job.Placement{NodeName: build.Node}},
+		},
+		"Labels": {
+			why: "the witness shares the launcher's labels and must not relabel",
+			in:  runs(halted(), func(s *Seen) { s.VMI.Status.SelinuxContext = "system_u:object_r:container_file_t:s0:c1,c2" }),
+			want: Inventory{VM: live, Volumes: both, Running: true, Placement: &job.Placement{
+				NodeName: build.Node, SELinux: &corev1.SELinuxOptions{Level: "s0:c1,c2"},
+				SELinuxChangePolicy: func() *corev1.PodSELinuxChangePolicy { p := corev1.SELinuxChangePolicyMountOption; return &p }(),
+			}},
+		},
+		"EveryKindOfVolume": {
+			why: "nothing is left out silently",
+			in: seen(build.VM("db",
+				build.Volume("image", kubevirtv1.VolumeSource{ContainerDisk: &kubevirtv1.ContainerDiskSource{}}),
+				build.Disk("root"),
+				build.Volume("scratch", kubevirtv1.VolumeSource{EmptyDisk: &kubevirtv1.EmptyDiskSource{}}),
+				build.Volume("init", kubevirtv1.VolumeSource{CloudInitNoCloud: &kubevirtv1.CloudInitNoCloudSource{}}),
+				build.Volume("dump", kubevirtv1.VolumeSource{MemoryDump: &kubevirtv1.MemoryDumpVolumeSource{}}),
+				build.Volume("dv", kubevirtv1.VolumeSource{DataVolume: &kubevirtv1.DataVolumeSource{Name: "data"}}),
+			), build.Claim("root-db"), build.Claim("data")),
+			want: Inventory{
+				VM: v1alpha1.CapturedVM{UID: "vm-db", FirmwareUUID: build.FirmwareUUID},
+				Volumes: []Volume{
+					left("image", "containerDisk: comes from its image at every start, writes are lost"),
+					onClaim("root", "root-db", v1alpha1.RoleDisk),
+					left("scratch", "emptyDisk: empty at every start"),
+					left("init", "cloud-init: made from the VM's spec at every start"),
+					left("dump", "memoryDump: a diagnostic copy of the guest's memory"),
+					onClaim("dv", "data", v1alpha1.RoleDisk),
+				},
+			},
+		},
+		"NotPersistent": {
+			why: "FC-006: a TPM that forgets is said",
+			in: seen(build.VM("db", build.Disk("root"), func(vm *kubevirtv1.VirtualMachine) {
+				vm.Spec.Template.Spec.Domain.Devices.TPM = &kubevirtv1.TPMDevice{}
+				vm.Spec.Template.Spec.Domain.Firmware.Bootloader = &kubevirtv1.Bootloader{EFI: &kubevirtv1.EFI{}}
+			}), build.Claim("root-db")),
+			want: Inventory{
+				VM:      v1alpha1.CapturedVM{UID: "vm-db", FirmwareUUID: build.FirmwareUUID},
+				Volumes: []Volume{onClaim("root", "root-db", v1alpha1.RoleDisk)},
+				Warnings: []string{
+					"the TPM is not persistent: what the guest seals to it is lost at every stop, and no backup can bring it back",
+					"the EFI variables are not persistent: boot entries and enrolled keys are lost at every stop, and no backup can bring them back",
+				},
+			},
+		},
+		"LegacyUUID": {
+			why: "FC-026: KubeVirt 1.5 derives the UUID from the name and does not store it",
+			in: seen(build.VM("db", build.Disk("root"), func(vm *kubevirtv1.VirtualMachine) { vm.Spec.Template.Spec.Domain.Firmware = nil }),
+				build.Claim("root-db")),
+			want: Inventory{
+				VM:      v1alpha1.CapturedVM{UID: "vm-db", FirmwareUUID: "afbfbee4-e771-559c-b6d5-41f26cb027a0"},
+				Volumes: []Volume{onClaim("root", "root-db", v1alpha1.RoleDisk)},
+			},
+		},
+		"StateWithoutLabel": {
+			why: "KubeVirt 1.3 made it by name alone",
+			in:  seen(sealed(), build.Claim("root-db"), build.Claim("persistent-state-for-db")),
+			want: Inventory{
+				VM: v1alpha1.CapturedVM{
+					UID: "vm-db", FirmwareUUID: build.FirmwareUUID, PersistentTPM: true, PersistentEFI: true,
+					StateClaimName: "persistent-state-for-db", StatePVCUID: "claim-persistent-state-for-db",
+				},
+				Volumes: []Volume{onClaim("root", "root-db", v1alpha1.RoleDisk), onClaim("persistent-state-for-db", "persistent-state-for-db", v1alpha1.RoleFirmwareState)},
+			},
+		},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			got, refusal := Of(tc.in)
+			if refusal != nil {
+				t.Fatalf("%s: refused: %+v", tc.why, refusal)
+			}
+			if diff := cmp.Diff(tc.want, got); diff != "" {
+				t.Errorf("%s\n(-want +got):\n%s", tc.why, diff)
+			}
+		})
+	}
+}
