@@ -16,9 +16,9 @@ import (
 
 // chainOfTwo is what the tests of faults back up: a first backup, and a second one
 // with changes all over, in packs so small that there are several of each kind.
-func chainOfTwo() (first, second input) {
+func chainOfTwo(size int) (first, second input) {
 	r := rand.New(rand.NewPCG(7, 7))
-	first = input{disks: [][]byte{randomDisk(r, 5<<20), randomDisk(r, 300_001)}, files: map[string]string{"tpm": "one"}}
+	first = input{disks: [][]byte{randomDisk(r, size), randomDisk(r, 100_001)}, files: map[string]string{"tpm": "one"}}
 	second = first.clone()
 	for at := 0; at < len(second.disks[0]); at += 1 << 20 {
 		for i := range min(700<<10, len(second.disks[0])-at) {
@@ -51,7 +51,7 @@ var errKilled = errors.New("process is gone")
 // store. Nothing may be visible of the run unless it had committed; the rerun makes
 // it whole, exactly once.
 func TestKilledAtEveryCall(t *testing.T) {
-	first, second := chainOfTwo()
+	first, second := chainOfTwo(5 << 20)
 	calls := killedAt(t, 1<<30, false, first, second)
 	if calls < 16 {
 		t.Errorf("the second backup took %d calls; the test wants one with many", calls)
@@ -161,7 +161,7 @@ func TestRerunSendsTheRest(t *testing.T) {
 func TestStoreFails(t *testing.T) {
 	for _, cause := range []error{objectstore.ErrFull, objectstore.ErrUnreachable, objectstore.ErrDenied} {
 		t.Run(cause.Error(), func(t *testing.T) {
-			_, in := chainOfTwo()
+			_, in := chainOfTwo(5 << 20)
 			faults := faultstore.New(memstore.New(), faultstore.Faults{})
 			w := newWorld(t, faults)
 			puts := 0
@@ -189,7 +189,7 @@ func TestStoreFails(t *testing.T) {
 // TestRequests counts what backups and restores ask of the store: no list at all, and
 // one PUT a pack and five more.
 func TestRequests(t *testing.T) {
-	first, second := chainOfTwo()
+	first, second := chainOfTwo(5 << 20)
 	faults := faultstore.New(memstore.New(), faultstore.Faults{})
 	w := newWorld(t, faults)
 	faults.Calls()

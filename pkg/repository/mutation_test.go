@@ -91,7 +91,7 @@ var detected = []error{
 // backups. Each restore either fails, saying what and naming the object, or gives
 // exactly what was backed up; never anything else.
 func TestMutations(t *testing.T) {
-	first, second := chainOfTwo()
+	first, second := chainOfTwo(3 << 19)
 	w := newWorld(t, nil)
 	one := w.backup("one", nil, first)
 	two := w.backup("two", one, second)
@@ -161,7 +161,7 @@ func checkDetected(t *testing.T, what, key string, err error) {
 // TestReplay puts an older backup in the place of a newer one, and copies a commit to
 // a name that it was not made for.
 func TestReplay(t *testing.T) {
-	first, second := chainOfTwo()
+	first, second := chainOfTwo(3 << 19)
 	w := newWorld(t, nil)
 	one := w.backup("one", nil, first)
 	two := w.backup("two", one, second)
@@ -187,7 +187,7 @@ func TestReplay(t *testing.T) {
 // TestBrokenParent: a backup whose parent has a damaged index says so, and is made
 // whole by one that takes nothing over.
 func TestBrokenParent(t *testing.T) {
-	first, second := chainOfTwo()
+	first, second := chainOfTwo(3 << 19)
 	w := newWorld(t, nil)
 	one := w.backup("one", nil, first)
 	objects := contents(t, w.store)
