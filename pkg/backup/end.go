@@ -116,6 +116,9 @@ type left struct {
 // children that is not gone; the next group follows when it is.
 func remains(in Observed, remove func(Child) bool) left {
 	out := left{actions: undo(in)}
+	if len(out.actions) > 0 {
+		return out
+	}
 	for _, kinds := range order {
 		for _, c := range in.Children {
 			if !slices.Contains(kinds, c.Kind) || !remove(c) {
