@@ -58,7 +58,11 @@ func (c *Cluster) withVolume(namespace, claim string, do func(pod, path string) 
 	if err != nil {
 		return err
 	}
-	if _, err := c.kubectlInput(manifest, "-n", namespace, "create", "-f", "-"); err != nil {
+	// A new namespace takes no pod before it has its service account.
+	if err := until(10*time.Second, "a pod", func() (bool, error) {
+		_, err := c.kubectlInput(manifest, "-n", namespace, "create", "-f", "-")
+		return err == nil, err
+	}); err != nil {
 		return err
 	}
 	defer func() {

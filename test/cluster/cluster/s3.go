@@ -20,7 +20,7 @@ const (
 	S3AccessKey = "vmstate-test"
 	S3SecretKey = "vmstate-test-secret"
 	S3Region    = "us-east-1"
-	// S3Bucket is there from the start, without object lock. Its objects are kept in versions.
+	// S3Bucket is there from the start, without object lock and versions. The server can make others with both.
 	S3Bucket = "vmstate"
 
 	s3Address = node.IP + ":7480"
