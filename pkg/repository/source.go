@@ -69,7 +69,7 @@ func (s *source) close() {
 
 func (s *source) run(ctx context.Context) {
 	defer close(s.chunks)
-	if err := s.readAll(ctx); err != nil && ctx.Err() == nil {
+	if err := s.readAll(ctx); err != nil {
 		s.chunks <- chunk{leaf: index.End, err: err}
 	}
 }

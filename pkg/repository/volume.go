@@ -134,11 +134,14 @@ func (r *volumeRun) all(ctx context.Context) error {
 	if err != nil {
 		return parentError(err)
 	}
-	for c := r.source.next(); c.err == nil || old != index.End; {
+	for c := r.source.next(); ; {
 		if c.err != nil && !errors.Is(c.err, io.EOF) {
 			return c.err
 		}
 		leaf := min(c.leaf, old)
+		if leaf == index.End {
+			return r.finish(ctx)
+		}
 		if leaf == c.leaf {
 			err = r.leaf(ctx, c, old == leaf)
 			r.source.release(c)
@@ -158,7 +161,6 @@ func (r *volumeRun) all(ctx context.Context) error {
 			return err
 		}
 	}
-	return r.finish(ctx)
 }
 
 func parentError(err error) error {

@@ -1,0 +1,362 @@
+package repository_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"strings"
+	"testing"
+	"time"
+
+	"filippo.io/age"
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"github.com/vmstate/vmstate/pkg/repository"
+	"github.com/vmstate/vmstate/pkg/repository/keys"
+)
+
+// TestCommitTells: what was given comes back from the record, to readers with an
+// identity and to the writer alike.
+func TestCommitTells(t *testing.T) {
+	first, second := chainOfTwo(3 << 19)
+	w := newWorld(t, nil)
+	one := w.backup("one", nil, first)
+	two := w.backup("two", one, second)
+	want := &repository.Commit{
+		Result:     *two,
+		VM:         repository.VM{Namespace: "prod", Name: "db", UID: "vm-uid"},
+		Backup:     repository.BackupID{Namespace: "prod", Name: "two", UID: "uid-two"},
+		Created:    time.Unix(1_790_000_000, 0).UTC(),
+		Parent:     &one.CommitRef,
+		Moment:     []byte(`{"binding":"SingleDisk"}`),
+		Recipients: w.recipients.Fingerprints(), Authenticated: true,
+	}
+	for name, r := range map[string]*repository.Repository{"reader": w.reader(), "writer": w.writer} {
+		got, err := r.Commit(t.Context(), two.CommitRef)
+		must(t, err)
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", name, diff)
+		}
+	}
+	latest, err := w.reader().Latest(t.Context(), "prod", "db")
+	must(t, err)
+	if latest.CommitRef != two.CommitRef {
+		t.Errorf("latest is %v", latest.CommitRef)
+	}
+	if _, err := w.reader().Latest(t.Context(), "prod", "other"); !errors.Is(err, repository.ErrNoCommit) {
+		t.Errorf("latest of an unknown VM: %v", err)
+	}
+	unpinned, err := repository.OpenWithIdentities(t.Context(), w.store, w.identities, nil)
+	must(t, err)
+	got, err := unpinned.Commit(t.Context(), two.CommitRef)
+	must(t, err)
+	if got.Authenticated {
+		t.Error("a commit is authenticated although nothing was pinned")
+	}
+}
+
+// TestRerunAfterCommit returns the same result, and writes nothing.
+func TestRerunAfterCommit(t *testing.T) {
+	in, _ := chainOfTwo(3 << 19)
+	w := newWorld(t, nil)
+	one := w.backup("one", nil, in)
+	before := contents(t, w.store)
+	again := w.backup("one", nil, in)
+	if !again.Found {
+		t.Error("the rerun does not say that it found the commit")
+	}
+	if diff := cmp.Diff(one, again, cmpopts.IgnoreFields(repository.Result{}, "Found")); diff != "" {
+		t.Errorf("result of the rerun (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff(before, contents(t, w.store)); diff != "" {
+		t.Error("the rerun changed the store")
+	}
+	taken := w.spec("one", nil)
+	taken.VM.UID = "another"
+	if r, err := w.try(taken, in); err != nil || r.Key == one.Key {
+		t.Errorf("backup of another VM with the same UID: %v, %v", r.CommitRef, err)
+	}
+}
+
+// TestUnchangedSendsNothing: the second backup of the same disk stores a few KiB.
+func TestUnchangedSendsNothing(t *testing.T) {
+	in, _ := chainOfTwo(3 << 19)
+	w := newWorld(t, nil)
+	one := w.backup("one", nil, in)
+	two := w.backup("two", one, in)
+	for i, v := range two.Volumes {
+		if v.SentBytes != 0 || v.Digest != one.Volumes[i].Digest {
+			t.Errorf("volume %q sent %d bytes, digest %s became %s", v.Name, v.SentBytes, one.Volumes[i].Digest, v.Digest)
+		}
+	}
+	if two.StoredBytes > 4096 {
+		t.Errorf("%d bytes were stored for no change", two.StoredBytes)
+	}
+}
+
+// TestWriteOnly: the keys of the cluster list backups and read no disk.
+func TestWriteOnly(t *testing.T) {
+	in, _ := chainOfTwo(3 << 19)
+	w := newWorld(t, nil)
+	one := w.backup("one", nil, in)
+	c, err := w.writer.Commit(t.Context(), one.CommitRef)
+	must(t, err)
+	_, err = w.writer.RestoreBlock(t.Context(), c, repository.RestoreSpec{Volume: "diska", Target: &target{}})
+	if !errors.Is(err, repository.ErrNoIdentity) {
+		t.Errorf("restore with the writer's keys: %v", err)
+	}
+	if _, err := w.writer.ReadTree(t.Context(), c, "state"); !errors.Is(err, repository.ErrNoIdentity) {
+		t.Errorf("read of files with the writer's keys: %v", err)
+	}
+	if _, err := w.reader().Begin(t.Context(), w.spec("two", one)); !errors.Is(err, repository.ErrNoKeys) {
+		t.Errorf("backup with an identity: %v", err)
+	}
+	for key, body := range contents(t, w.store) {
+		for _, name := range []string{"prod", "vm-uid", "uid-one", "diska", "tpm"} {
+			if bytes.Contains(body, []byte(name)) || strings.Contains(key, name) {
+				t.Errorf("%q tells the name %q", key, name)
+			}
+		}
+	}
+}
+
+// TestWrongIdentity: the error names who could open it, whether the stranger is one
+// for the whole repository or came too late for one run.
+func TestWrongIdentity(t *testing.T) {
+	in, _ := chainOfTwo(3 << 19)
+	w := newWorld(t, nil)
+	one := w.backup("one", nil, in)
+	stranger, err := age.GenerateX25519Identity()
+	must(t, err)
+	_, err = repository.OpenWithIdentities(t.Context(), w.store, []age.Identity{stranger}, nil)
+	wantWrongIdentity(t, err, w.recipients)
+
+	late, err := keys.ParseRecipients(append(w.recipients.Strings(), stranger.Recipient().String()))
+	must(t, err)
+	must(t, repository.Init(t.Context(), w.store, w.keys, late))
+	r, err := repository.OpenWithIdentities(t.Context(), w.store, []age.Identity{stranger}, nil)
+	must(t, err)
+	_, err = restoreAll(t.Context(), r, one.CommitRef)
+	wantWrongIdentity(t, err, w.recipients)
+}
+
+func wantWrongIdentity(t *testing.T, err error, r keys.Recipients) {
+	t.Helper()
+	if !errors.Is(err, repository.ErrWrongIdentity) || !strings.Contains(err.Error(), r.Fingerprints()[0]) {
+		t.Errorf("error is %v, and should name %s", err, r.Fingerprints()[0])
+	}
+}
+
+// TestHybridRecipients goes the whole way with the recipients that people use.
+func TestHybridRecipients(t *testing.T) {
+	a, err := keys.GenerateIdentity()
+	must(t, err)
+	b, err := keys.GenerateIdentity()
+	must(t, err)
+	w := newWorld(t, nil)
+	w.recipients, err = keys.ParseRecipients([]string{a.Recipient, b.Recipient})
+	must(t, err)
+	must(t, repository.Init(t.Context(), w.store, w.keys, w.recipients))
+	in, _ := chainOfTwo(3 << 19)
+	one := w.backup("one", nil, in)
+	for _, i := range []keys.Identity{a, b} {
+		w.identities, err = keys.ParseIdentities([]byte(i.Secret))
+		must(t, err)
+		w.mustRestore(one.CommitRef, in)
+	}
+}
+
+// liar is a target that does not keep what is written to one place.
+type liar struct {
+	target
+	at int64
+}
+
+func (l *liar) ReadAt(p []byte, off int64) (int, error) {
+	n, err := l.target.ReadAt(p, off)
+	if l.at >= off && l.at < off+int64(n) {
+		p[l.at-off] ^= 1
+	}
+	return n, err
+}
+
+// TestReadBack: a target that does not hold what it was given fails the restore,
+// where there is data and where there are zeros.
+func TestReadBack(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 1))
+	disk := make([]byte, 3<<20)
+	for i := range disk[:1<<20] {
+		disk[i] = byte(r.Uint32())
+	}
+	w := newWorld(t, nil)
+	one := w.backup("one", nil, input{disks: [][]byte{disk}})
+	reader := w.reader()
+	c, err := reader.Commit(t.Context(), one.CommitRef)
+	must(t, err)
+	for _, at := range []int64{0, 1<<20 - 1, 1 << 20, 3<<20 - 1} {
+		l := &liar{target: target{data: make([]byte, len(disk))}, at: at}
+		_, err := reader.RestoreBlock(t.Context(), c, repository.RestoreSpec{Volume: "diska", Target: l})
+		if !errors.Is(err, repository.ErrVerify) || !strings.Contains(fmt.Sprint(err), "diska") {
+			t.Errorf("lie at %d: %v", at, err)
+		}
+	}
+}
+
+// TestProgress: the figures add up at the end.
+func TestProgress(t *testing.T) {
+	in, _ := chainOfTwo(3 << 19)
+	w := newWorld(t, nil)
+	spec := w.spec("one", nil)
+	var last repository.Progress
+	spec.Progress = func(p repository.Progress) { last = p }
+	b, err := w.writer.Begin(t.Context(), spec)
+	must(t, err)
+	defer b.Close()
+	disk := in.disks[0]
+	_, err = b.AddBlock(t.Context(), repository.BlockVolume{
+		Name: "d", Size: int64(len(disk)), Source: bytes.NewReader(disk),
+		Extents: func(yield func(repository.Extent, error) bool) {
+			_ = yield(repository.Extent{Offset: 5, Length: 100_000}, nil) &&
+				yield(repository.Extent{Offset: 1 << 20, Length: 1 << 30}, nil)
+		},
+	})
+	must(t, err)
+	want := repository.Progress{
+		Volume: "d", Total: int64(len(disk)), Read: int64(len(disk)) - 1<<20 + 100_000, Skipped: 1<<20 - 100_000,
+		Reused: last.Reused, Zero: last.Zero, Sent: last.Sent,
+	}
+	if last != want {
+		t.Errorf("progress is %+v, not %+v", last, want)
+	}
+	one, err := b.Commit(t.Context(), nil)
+	must(t, err)
+	wantDisk := bytes.Clone(disk)
+	clear(wantDisk[:5])
+	clear(wantDisk[100_005 : 1<<20])
+	w.mustRestore(one.CommitRef, input{disks: [][]byte{wantDisk}})
+}
+
+// TestBadSources: what cannot be read ends the run with its volume's name, and
+// nothing of it can be committed.
+func TestBadSources(t *testing.T) {
+	bad := func(change func(*repository.BlockVolume)) repository.BlockVolume {
+		v := repository.BlockVolume{Name: "disk", Size: 2 << 20, Source: bytes.NewReader(make([]byte, 2<<20))}
+		change(&v)
+		return v
+	}
+	extents := func(list ...repository.Extent) func(*repository.BlockVolume) {
+		return func(v *repository.BlockVolume) {
+			v.Extents = func(yield func(repository.Extent, error) bool) {
+				for _, e := range list {
+					if !yield(e, nil) {
+						return
+					}
+				}
+			}
+		}
+	}
+	cases := map[string]struct {
+		volume repository.BlockVolume
+		want   error
+	}{
+		"Short":    {bad(func(v *repository.BlockVolume) { v.Source = bytes.NewReader(make([]byte, 5)) }), repository.ErrSource},
+		"Overlap":  {bad(extents(repository.Extent{Length: 10}, repository.Extent{Offset: 5, Length: 10})), repository.ErrSource},
+		"Behind":   {bad(extents(repository.Extent{Offset: 3 << 20, Length: 10})), repository.ErrSource},
+		"NoName":   {bad(func(v *repository.BlockVolume) { v.Name = "" }), repository.ErrInvalid},
+		"Negative": {bad(func(v *repository.BlockVolume) { v.Size = -1 }), repository.ErrInvalid},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, nil)
+			b, err := w.writer.Begin(t.Context(), w.spec("one", nil))
+			must(t, err)
+			defer b.Close()
+			if _, err = b.AddBlock(t.Context(), tc.volume); !errors.Is(err, tc.want) {
+				t.Errorf("error is %v, not %v", err, tc.want)
+			}
+			if _, err := b.Commit(t.Context(), nil); errors.Is(tc.want, repository.ErrSource) && !errors.Is(err, tc.want) {
+				t.Errorf("commit after the failure: %v", err)
+			}
+		})
+	}
+}
+
+// cancelling is a disk that ends ctx once some of it is read.
+type cancelling struct {
+	*bytes.Reader
+	cancel func()
+}
+
+func (c cancelling) ReadAt(p []byte, off int64) (int, error) {
+	if off > 5<<20 {
+		c.cancel()
+	}
+	return c.Reader.ReadAt(p, off)
+}
+
+// TestCancel: a volume that was given up in the middle is never part of a backup,
+// whatever the caller does next.
+func TestCancel(t *testing.T) {
+	w := newWorld(t, nil)
+	b, err := w.writer.Begin(t.Context(), w.spec("one", nil))
+	must(t, err)
+	defer b.Close()
+	ctx, cancel := context.WithCancel(t.Context())
+	_, err = b.AddBlock(ctx, repository.BlockVolume{
+		Name: "disk", Size: 20 << 20, Source: cancelling{bytes.NewReader(make([]byte, 20<<20)), cancel},
+	})
+	if !errors.Is(err, context.Canceled) {
+		t.Errorf("add ended with %v", err)
+	}
+	if _, err := b.Commit(t.Context(), nil); !errors.Is(err, context.Canceled) {
+		t.Errorf("commit ended with %v", err)
+	}
+}
+
+// TestTreeSources: a file that is not as long as its entry says is refused.
+func TestTreeSources(t *testing.T) {
+	for _, text := range []string{"shor", "longer"} {
+		w := newWorld(t, nil)
+		b, err := w.writer.Begin(t.Context(), w.spec("one", nil))
+		must(t, err)
+		defer b.Close()
+		_, err = b.AddTree(t.Context(), repository.TreeVolume{
+			Name: "state", Entries: input{files: map[string]string{"f": "exact"}}.entries(),
+			Open: func(string) (io.ReadCloser, error) { return io.NopCloser(strings.NewReader(text)), nil },
+		})
+		if !errors.Is(err, repository.ErrSource) || !strings.Contains(err.Error(), `"f"`) {
+			t.Errorf("file %q of 5 bytes: %v", text, err)
+		}
+	}
+}
+
+// TestBeginRefuses: what cannot become a backup is refused before the store is asked.
+func TestBeginRefuses(t *testing.T) {
+	w := newWorld(t, nil)
+	in, _ := chainOfTwo(3 << 19)
+	one := w.backup("one", nil, in)
+	cases := map[string]func(*repository.BackupSpec){
+		"NoVM":         func(s *repository.BackupSpec) { s.VM.UID = "" },
+		"NoBackup":     func(s *repository.BackupSpec) { s.Backup.UID = "" },
+		"NoRecipients": func(s *repository.BackupSpec) { s.Recipients = keys.Recipients{} },
+		"TinyPacks":    func(s *repository.BackupSpec) { s.PackBytes = 5 },
+		"ParentKey":    func(s *repository.BackupSpec) { s.Parent = &repository.CommitRef{Key: "x", Digest: one.Digest} },
+		"ParentDigest": func(s *repository.BackupSpec) { s.Parent = &repository.CommitRef{Key: one.Key} },
+		"ForeignParent": func(s *repository.BackupSpec) {
+			s.Parent, s.VM.UID = &one.CommitRef, "another VM"
+		},
+	}
+	for name, change := range cases {
+		t.Run(name, func(t *testing.T) {
+			spec := w.spec("two", nil)
+			change(&spec)
+			if _, err := w.writer.Begin(t.Context(), spec); !errors.Is(err, repository.ErrInvalid) {
+				t.Errorf("error is %v", err)
+			}
+		})
+	}
+}
