@@ -8,6 +8,7 @@ import (
 
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -100,6 +101,9 @@ func (r *RestoreReconciler) report(ctx context.Context, rs *v1alpha1.VMStateRest
 	rs.Status.Conditions = keep
 	rs.Status.ObservedGeneration = rs.Generation
 	conditions.Write(conditions.Target{List: &rs.Status.Conditions, Generation: rs.Generation, Now: metav1.NewTime(now)}, d.State, d.Reason, d.Message)
+	if equality.Semantic.DeepEqual(before.Status, rs.Status) {
+		return nil
+	}
 	patch := client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
 	err := r.Status().Patch(ctx, rs, patch)
 	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {

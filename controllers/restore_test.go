@@ -130,67 +130,73 @@ func TestRestoreDeletedAfterwards(t *testing.T) {
 	w.restored()
 }
 
-// TestRestoreKilled kills the manager at every write, before it and after it, and lets a
-// new one go on: whatever it meets, a start never mixes, and the end is a whole machine.
+// TestRestoreKilled kills the manager right after every write, whose answer it does not see
+// any more (before it is after the one before), and lets a new one go on: whatever it
+// meets, a start never mixes, and the end is a whole machine.
 func TestRestoreKilled(t *testing.T) {
 	for name, spec := range map[string]v1alpha1.VMStateRestoreSpec{"NewVM": newVM, "InPlace": keepSeconds(3600)} {
-		for _, applied := range []bool{false, true} {
-			t.Run(fmt.Sprintf("%s/applied=%t", name, applied), func(t *testing.T) {
-				for cut := 1; ; cut++ {
-					if !t.Run(fmt.Sprint(cut), func(t *testing.T) { restoreKilledAt(t, spec, cut, applied) }) || t.Failed() {
-						return
-					}
-					if lastWrites < cut {
-						t.Logf("%d writes", lastWrites)
-						return
-					}
-				}
-			})
-		}
+		t.Run(name, func(t *testing.T) {
+			writes := restoreKilledAt(t, spec, -1)
+			t.Logf("%d writes", writes)
+			for cut := 1; cut <= writes; cut++ {
+				t.Run(fmt.Sprint(cut), func(t *testing.T) {
+					t.Parallel()
+					restoreKilledAt(t, spec, cut)
+				})
+			}
+		})
 	}
 }
 
-// lastWrites is how many writes the last restore of TestRestoreKilled took.
-var lastWrites int
-
-func restoreKilledAt(t *testing.T, spec v1alpha1.VMStateRestoreSpec, cut int, applied bool) {
+// restoreKilledAt tells how many writes the restore took.
+func restoreKilledAt(t *testing.T, spec v1alpha1.VMStateRestoreSpec, cut int) int {
+	t.Helper()
 	w := newRestoreWorld(t)
 	if spec.Mode == v1alpha1.RestoreInPlace {
 		w.start(w.machine())
 	}
 	w.restore(spec)
-	w.cut, w.applied = cut, applied
-	rs := w.run(time.Minute)
+	w.cut = cut
+	rs := w.run(2 * time.Minute)
 	if ready(rs)[:4] != "True" {
 		t.Fatal(ready(rs))
 	}
 	w.restored()
-	lastWrites = w.writes
+	return w.writes
 }
 
 // TestRestoreDeleted deletes the restore after every write: it is undone, or finished, and
 // the machine is whole in either case.
 func TestRestoreDeleted(t *testing.T) {
-	for cut := 1; ; cut++ {
-		more := false
-		ok := t.Run(fmt.Sprint(cut), func(t *testing.T) {
+	w := newRestoreWorld(t)
+	w.start(w.machine())
+	w.restore(keepSeconds(3600))
+	passes := w.passes(-1)
+	t.Logf("%d passes", passes)
+	for after := 1; after < passes; after++ {
+		t.Run(fmt.Sprint(after), func(t *testing.T) {
+			t.Parallel()
 			w := newRestoreWorld(t)
 			w.start(w.machine())
 			rs := w.restore(keepSeconds(3600))
-			r := w.reconciler()
-			for w.writes < cut && rs.Status.CompletedAt == nil {
-				r = w.step(r)
-				w.play()
-				w.get("db-back", rs)
-			}
-			more = rs.Status.CompletedAt == nil
+			w.passes(after)
 			w.must(w.cluster.Client.Delete(t.Context(), rs))
-			w.run(time.Minute)
+			w.run(2 * time.Minute)
 			w.untouchedOrRestored()
 		})
-		if !ok || !more {
-			return
+	}
+}
+
+// passes makes at most limit passes, or as many as the restore takes if limit is negative.
+func (w *restoreWorld) passes(limit int) int {
+	w.t.Helper()
+	r, rs := w.reconciler(), &v1alpha1.VMStateRestore{}
+	for n := 0; ; n++ {
+		if n == limit || n > 500 || w.get("db-back", rs) && rs.Status.CompletedAt != nil {
+			return n
 		}
+		r = w.step(r)
+		w.play()
 	}
 }
 

@@ -42,13 +42,11 @@ type restoreWorld struct {
 	vmUID     types.UID
 	// firmware UUID of the machine: no other story's has it.
 	firmware string
-	// cut is the number of writes after which the manager dies; negative never.
-	cut int
-	// applied says that the write at which it dies still takes effect.
-	applied bool
-	writes  int
-	dead    bool
-	now     time.Time
+	// cut is the write right after which the manager dies; negative never.
+	cut    int
+	writes int
+	dead   bool
+	now    time.Time
 }
 
 var errKilled = errors.New("the manager was killed")
@@ -188,12 +186,10 @@ func (w *restoreWorld) reconciler() *RestoreReconciler {
 		w.writes++
 		if w.cut == w.writes {
 			w.dead = true
-			if w.applied {
-				if err := do(); err != nil {
-					w.t.Logf("the write that was its last: %v", err)
-				}
-				w.whole()
+			if err := do(); err != nil {
+				w.t.Logf("the write that was its last: %v", err)
 			}
+			w.whole()
 			return errKilled
 		}
 		err := do()
