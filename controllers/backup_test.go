@@ -1,11 +1,16 @@
 package controllers
 
 import (
+	"errors"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	kubevirtv1 "kubevirt.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/vmstate/vmstate/api/v1alpha1"
 )
@@ -115,4 +120,100 @@ func TestBackupWithoutStore(t *testing.T) {
 	})
 	name := func(suffix string) string { return fmt.Sprintf("vmstate-%s-%s", b.UID, suffix) }
 	w.clean(b, name("snap-1-0"), name("spec"), name("state"))
+}
+
+// Deleted while the guest is frozen and the storage hangs: the guest is thawed and all goes.
+func TestBackupDeletedWhileFrozen(t *testing.T) {
+	w := newBackupWorld(t, "root")
+	w.start(true)
+	w.mute["Driver"] = true
+	deleted := false
+	w.hook = func(b *v1alpha1.VMStateBackup) {
+		if w.guest.frozen() && !deleted {
+			deleted = true
+			w.must(w.cluster.Client.Delete(t.Context(), b))
+			w.mute["Driver"] = false // it answers at last, as a driver may
+		}
+	}
+	b := w.backup(nil)
+	w.run(2 * time.Minute)
+	if !deleted || w.guest.thaws == 0 {
+		t.Errorf("deleted while frozen: %t; thaws: %d", deleted, w.guest.thaws)
+	}
+	if w.get("nightly", &v1alpha1.VMStateBackup{}) {
+		t.Error("the backup is still there")
+	}
+	w.clean(b)
+}
+
+// The storage never cuts: the guest is thawed at its deadline, the backup ends with the reason.
+func TestBackupWhoseStorageHangs(t *testing.T) {
+	w := newBackupWorld(t, "root")
+	w.start(true)
+	w.mute["Driver"] = true
+	w.hook = func(b *v1alpha1.VMStateBackup) {
+		if n := len(b.Status.Attempts); n > 0 && b.Status.Attempts[n-1].Freeze != nil {
+			if f := b.Status.Attempts[n-1].Freeze; w.now().After(f.Deadline.Add(5*time.Second)) && w.guest.thaws == 0 {
+				t.Error("the deadline passed and nobody thawed the guest")
+			}
+		}
+		if b.Status.Failure != nil {
+			w.mute["Driver"] = false
+		}
+	}
+	w.backup(nil)
+	b := w.expect(reached{Said: "False SnapshotFailed: the storage did not cut the snapshots in 3m0s"})
+	w.clean(b)
+}
+
+// The agent does not answer: IfAvailable goes on crash-consistent and says so.
+func TestBackupWhoseAgentRefuses(t *testing.T) {
+	w := newBackupWorld(t, "root")
+	w.start(true)
+	w.guest.refuse = errors.New("guest agent is not responding")
+	w.backup(nil)
+	b := w.expect(reached{
+		Said:  "True Stored: 2 volumes of 2.0 GiB stored as commit 1",
+		Disks: v1alpha1.DisksSingle, State: v1alpha1.StateWitness, Quiesce: v1alpha1.QuiesceFailed, Attempts: 1,
+	})
+	w.clean(b)
+}
+
+// A migration begins before the backup and ends: the backup goes on by itself.
+func TestBackupWaitsForMigration(t *testing.T) {
+	w := newBackupWorld(t, "root")
+	vmi := w.start(false)
+	now := metav1.Now()
+	vmi.Status.MigrationState = &kubevirtv1.VirtualMachineInstanceMigrationState{StartTimestamp: &now}
+	w.must(w.cluster.Client.Update(t.Context(), vmi))
+	waited := false
+	w.hook = func(b *v1alpha1.VMStateBackup) {
+		if waited || !strings.HasPrefix(said(b), "False Migrating: ") {
+			return
+		}
+		waited = true
+		w.must(w.cluster.Client.Get(t.Context(), client.ObjectKeyFromObject(vmi), vmi))
+		vmi.Status.MigrationState.EndTimestamp = &now
+		w.must(w.cluster.Client.Update(t.Context(), vmi))
+	}
+	w.backup(nil)
+	b := w.expect(reached{
+		Said:  "True Stored: 2 volumes of 2.0 GiB stored as commit 1",
+		Disks: v1alpha1.DisksSingle, State: v1alpha1.StateWitness, Quiesce: v1alpha1.QuiesceNoAgent, Attempts: 1,
+	})
+	if !waited {
+		t.Error("it did not wait")
+	}
+	w.clean(b)
+}
+
+func TestBackupOfAbsentVM(t *testing.T) {
+	w := newBackupWorld(t, "root")
+	w.must(w.cluster.Client.Delete(t.Context(), w.vm))
+	w.backup(nil)
+	b := w.expect(reached{Said: `False VMNotFound: there is no VirtualMachine "db" in this namespace`})
+	if len(b.Status.Attempts) > 0 || w.guest.freezes > 0 {
+		t.Error("something was begun")
+	}
+	w.clean(b)
 }
