@@ -41,6 +41,7 @@ type Backup struct {
 	origin     keys.Origin
 	commitment [32]byte
 	keyBytes   int64
+	keyVersion string
 	parent     *opened // nil if nothing is taken over
 	objects    objects
 	nodes      *index.Nodes
@@ -130,7 +131,7 @@ func (s *BackupSpec) check() error {
 // then whether it has committed.
 func (b *Backup) openSession(ctx context.Context) error {
 	b.session = commit.Session{
-		Repository: b.repo.id, Epoch: b.epoch.Epoch, VM: b.vm,
+		Kind: commit.WriterSession, Repository: b.repo.id, Epoch: b.epoch.Epoch, VM: b.vm,
 		Run: b.epoch.Run(b.vm, b.spec.Backup.UID), Owner: b.spec.Owner,
 	}
 	if b.spec.Parent != nil {
@@ -156,7 +157,7 @@ func (b *Backup) openSession(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("session %q: %w", key, err)
 	}
-	if earlier.Repository != b.repo.id || earlier.VM != b.vm || earlier.Run != b.session.Run {
+	if earlier.Kind != commit.WriterSession || earlier.Repository != b.repo.id || earlier.VM != b.vm || earlier.Run != b.session.Run {
 		return fmt.Errorf("session %q: %w: it is another run's", key, ErrNotAuthentic)
 	}
 	b.session = earlier
@@ -226,14 +227,14 @@ func (b *Backup) claim(ctx context.Context) error {
 	}
 	for n := 1; n <= math.MaxUint16; n++ {
 		b.origin = keys.Origin{Run: b.session.Run, Attempt: uint16(n)}
-		_, err := objectstore.CreateOrSame(ctx, b.repo.store, layout.DataKey(b.vm, b.origin), file)
+		info, err := objectstore.CreateOrSame(ctx, b.repo.store, layout.DataKey(b.vm, b.origin), file)
 		if errors.Is(err, objectstore.ErrExists) {
 			continue
 		}
 		if err != nil {
 			return fmt.Errorf("claim attempt %d: %w", n, err)
 		}
-		b.keyBytes = int64(len(file))
+		b.keyBytes, b.keyVersion = int64(len(file)), info.VersionID
 		b.commitment = keys.Commitment(secret, b.repo.id, b.vm, b.origin)
 		return b.newFramer(secret)
 	}

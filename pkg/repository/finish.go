@@ -163,11 +163,14 @@ func (b *Backup) addKeys(ctx context.Context, t *tables) error {
 		if b.accounts.keys[ordinal] == 0 {
 			continue
 		}
-		err := t.keys.Set(ctx, ordinal, index.DataKey{
+		k := index.DataKey{
 			Origin:     keys.Origin{Run: b.origin.Run, Attempt: attempt},
 			Commitment: commitment, Sequence: b.session.Sequence(),
-		})
-		if err != nil {
+		}
+		if attempt == b.origin.Attempt {
+			k.VersionID = b.keyVersion // those of earlier attempts were told to them only
+		}
+		if err := t.keys.Set(ctx, ordinal, k); err != nil {
 			return err
 		}
 	}

@@ -45,6 +45,7 @@ func (b *Backup) add(ctx context.Context, v BlockVolume, record commit.Volume) (
 	}
 	record.Name, record.Role, record.Mode = v.Name, v.Role, v.Mode
 	record.Size, record.LogicalBlock = v.Size, v.LogicalBlockSize
+	record.LastRead = b.session.Sequence()
 	b.progress.Volume = v.Name
 	b.progress.Total += v.Size
 	run := b.newVolumeRun(ctx, &v, record)

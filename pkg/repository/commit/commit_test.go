@@ -21,7 +21,7 @@ func sample() *Record {
 		Moment: []byte(`{"binding":"Group"}`), Recipients: []string{"00aa"},
 		Volumes: []Volume{{
 			Name: "root", Role: "Disk", Mode: "Block", Kind: Block, Size: 10 << 30, Unit: SmallUnit, LogicalBlock: 512,
-			Used: 5, Sent: 3, Root: index.Ref{Content: index.Hash{1}, Sealed: index.Hash{2}, Location: at},
+			Used: 5, Sent: 3, Unread: 1, LastRead: 7, Root: index.Ref{Content: index.Hash{1}, Sealed: index.Hash{2}, Location: at},
 		}, {Name: "state", Role: "FirmwareState", Kind: Tree, Size: 40_000, Unit: SmallUnit, Manifest: 100}},
 		Packs:  index.TableRoot{Next: 9, Root: index.Ref{Content: index.Hash{4}, Location: at}},
 		Keys:   index.TableRoot{Next: 2},
@@ -107,7 +107,7 @@ func TestSession(t *testing.T) {
 	k, _ := generate(t)
 	thief, _ := generate(t)
 	parent := Link{Sequence: 4, Run: keys.ID{2}, Digest: Digest{3}}
-	want := Session{Repository: k.Repository(), Epoch: 1, VM: keys.ID{1}, Run: keys.ID{5}, Owner: 9, Parent: &parent}
+	want := Session{Kind: ReaderSession, Repository: k.Repository(), Epoch: 1, VM: keys.ID{1}, Run: keys.ID{5}, Owner: 9, Parent: &parent}
 	got, err := DecodeSession(want.Encode(k), k.SigningKey())
 	if err != nil {
 		t.Fatal(err)

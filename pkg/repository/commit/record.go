@@ -51,6 +51,8 @@ type Volume struct {
 	// anew by this run. Unread counts bytes taken over from the parent because the
 	// source said that they did not change, without being read.
 	Used, Sent, Unread int64
+	// LastRead is the sequence of the latest backup that read all of the volume.
+	LastRead uint64
 	// Root is the index tree; the zero Ref if all is zero.
 	Root index.Ref
 }
@@ -237,6 +239,7 @@ func appendVolume(b []byte, v Volume) []byte {
 	b = wire.AppendInt(b, v.Used)
 	b = wire.AppendInt(b, v.Sent)
 	b = wire.AppendInt(b, v.Unread)
+	b = wire.AppendUvarint(b, v.LastRead)
 	return index.AppendRef(b, v.Root)
 }
 
@@ -246,6 +249,7 @@ func takeVolume(d *wire.Decoder) Volume {
 		Kind: Kind(d.Byte()), Size: d.Int64(),
 		Unit: d.Int(1 << 20), LogicalBlock: d.Int(1 << 20),
 		Manifest: d.Int64(), Used: d.Int64(), Sent: d.Int64(), Unread: d.Int64(),
+		LastRead: d.Uvarint(math.MaxUint64),
 		Root: index.TakeRef(d),
 	}
 	switch {

@@ -10,10 +10,23 @@ import (
 	"github.com/vmstate/vmstate/pkg/repository/wire"
 )
 
+// SessionKind says what holds a pin.
+type SessionKind uint8
+
+// The kinds of sessions. A writer's ends with its commit; a reader's with an object
+// of the same key and ".done"; a base pin stands while a chain that began from a
+// golden image has commits.
+const (
+	WriterSession SessionKind = 1
+	ReaderSession SessionKind = 2
+	BaseSession   SessionKind = 3
+)
+
 // Session pins the parent of a run before anything else is written, so that a
 // rerun takes the same and garbage collection spares it. It holds no time: who may
 // judge it dead is its owner, by looking at the writer.
 type Session struct {
+	Kind       SessionKind
 	Repository keys.ID
 	Epoch      uint32
 	VM, Run    keys.ID
@@ -31,7 +44,8 @@ func (s Session) Sequence() uint64 {
 
 // Encode returns the signed object.
 func (s Session) Encode(k *keys.Keys) []byte {
-	b := append([]byte(magicSession), s.Repository[:]...)
+	b := append([]byte(magicSession), byte(s.Kind))
+	b = append(b, s.Repository[:]...)
 	b = wire.AppendUvarint(b, uint64(s.Epoch))
 	b = append(b, s.VM[:]...)
 	b = append(b, s.Run[:]...)
@@ -54,6 +68,9 @@ func DecodeSession(object []byte, signer ed25519.PublicKey) (Session, error) {
 		return s, fmt.Errorf("%w: signature does not match", keys.ErrNotAuthentic)
 	}
 	d := wire.NewDecoder(object[len(magicSession):cut])
+	if s.Kind = SessionKind(d.Byte()); d.Err() == nil && (s.Kind < WriterSession || s.Kind > BaseSession) {
+		d.Fail("session kind %d", s.Kind)
+	}
 	d.Copy(s.Repository[:])
 	s.Epoch = uint32(d.Uvarint(math.MaxUint32))
 	d.Copy(s.VM[:])

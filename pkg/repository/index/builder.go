@@ -27,6 +27,7 @@ type building struct {
 // NewBuilder makes the tree of a volume with that many leaves. old is never nil;
 // an empty tree has a cursor as well.
 func NewBuilder(n *Nodes, p Putter, old *Cursor, leaves uint64) *Builder {
+	old.building = true
 	b := &Builder{nodes: n, put: p, old: old, depth: Depth(leaves), Dropped: func(Ref) {}}
 	b.open = make([]building, b.depth+1)
 	for level := range b.open {
@@ -102,12 +103,14 @@ func (b *Builder) refOf(ctx context.Context, o *building) (Ref, error) {
 func (b *Builder) Settle(leaf uint64) {
 	kept := b.old.left[:0]
 	for _, v := range b.old.left {
-		switch {
-		case v.end() > leaf || b.holds(v):
+		if v.end() > leaf || b.holds(v) {
 			kept = append(kept, v)
-		case !v.shared:
+			continue
+		}
+		if !v.shared {
 			b.Dropped(v.ref)
 		}
+		b.old.free = append(b.old.free, v)
 	}
 	clear(b.old.left[len(kept):])
 	b.old.left = kept

@@ -51,8 +51,8 @@ func TestInnerCodec(t *testing.T) {
 			Origin: keys.Origin{Run: keys.ID{byte(i / 100)}, Attempt: 1}, Number: 4, Ordinal: 9, Offset: int64(i), Length: 2000,
 		}}
 	}
-	got, err := decodeInner(want.encode(), 2)
-	if err != nil {
+	got := &inner{}
+	if err := got.decode(want.encode(), 2); err != nil {
 		t.Fatal(err)
 	}
 	if *got != *want {
@@ -77,8 +77,8 @@ func FuzzInner(f *testing.F) {
 	n.children[3] = Ref{Content: Hash{1}, Sealed: Hash{2}, Location: Location{Length: 100}}
 	f.Add(n.encode())
 	f.Fuzz(func(t *testing.T, in []byte) {
-		n, err := decodeInner(in, 1)
-		if err == nil && !bytes.Equal(n.encode(), in) {
+		n := &inner{}
+		if err := n.decode(in, 1); err == nil && !bytes.Equal(n.encode(), in) {
 			t.Errorf("%x encodes to %x", in, n.encode())
 		}
 	})
@@ -97,7 +97,7 @@ func FuzzPacks(f *testing.F) {
 
 func FuzzKeys(f *testing.F) {
 	k := keyKind()
-	f.Add(k.encode(map[uint64]DataKey{63: {Origin: keys.Origin{Attempt: 1}, Commitment: [32]byte{3}, Sequence: 4, Live: 5}}))
+	f.Add(k.encode(map[uint64]DataKey{63: {Origin: keys.Origin{Attempt: 1}, Commitment: [32]byte{3}, Sequence: 4, VersionID: "v", Live: 5}}))
 	f.Fuzz(func(t *testing.T, in []byte) {
 		entries, err := k.decode(in)
 		if err == nil && len(in) > 0 && !bytes.Equal(k.encode(entries), in) {

@@ -10,7 +10,7 @@ import (
 type visited struct {
 	ref    Ref
 	pos    uint64 // counts nodes of its level from the start of the volume
-	node   *inner
+	node   inner
 	next   int // the first slot that was not descended into
 	load   loader
 	shared bool // the new tree has this node too
@@ -37,9 +37,13 @@ type Cursor struct {
 
 	started bool
 	stack   []*visited // from the root down to level 1
-	left    []*visited // no longer on the stack, not yet settled
-	at      uint64
-	slot    int
+	free    []*visited // to be used again: they are large
+	// With a Builder, the nodes that are no longer on the stack are kept until it has
+	// settled them; without one, nobody asks for them again.
+	building bool
+	left     []*visited
+	at       uint64
+	slot     int
 }
 
 // NewCursor walks t; a zero root is an empty tree.
@@ -96,7 +100,11 @@ func (c *Cursor) step(ctx context.Context, from uint64) (found bool, err error) 
 	}
 	if slot == FanOut {
 		c.stack = c.stack[:len(c.stack)-1]
-		c.left = append(c.left, top)
+		if c.building {
+			c.left = append(c.left, top)
+		} else {
+			c.free = append(c.free, top)
+		}
 		return false, nil
 	}
 	if level == 1 {
@@ -104,7 +112,7 @@ func (c *Cursor) step(ctx context.Context, from uint64) (found bool, err error) 
 		return true, nil
 	}
 	top.next = slot + 1
-	sealed, err := top.load.sealed(ctx, top.node, slot)
+	sealed, err := top.load.sealed(ctx, &top.node, slot)
 	if err != nil {
 		return false, err
 	}
@@ -113,14 +121,23 @@ func (c *Cursor) step(ctx context.Context, from uint64) (found bool, err error) 
 
 func (c *Cursor) push(r Ref, sealed []byte, pos uint64) error {
 	level := c.depth - len(c.stack)
-	node, err := c.nodes.openInner(r, sealed, level)
-	if err != nil {
+	v := c.visited()
+	v.ref, v.pos, v.next, v.shared = r, pos, 0, false
+	if err := c.nodes.openInner(r, sealed, level, &v.node); err != nil {
 		return fmt.Errorf("level %d: %w", level, err)
 	}
-	v := &visited{ref: r, pos: pos, node: node, load: loader{fetch: c.fetch}}
-	v.load.plan(node)
+	v.load.plan(&v.node)
 	c.stack = append(c.stack, v)
 	return nil
+}
+
+func (c *Cursor) visited() *visited {
+	if n := len(c.free); n > 0 {
+		v := c.free[n-1]
+		c.free = c.free[:n-1]
+		return v
+	}
+	return &visited{load: loader{fetch: c.fetch}}
 }
 
 // Ref names the leaf that Seek found.
@@ -145,7 +162,7 @@ func (c *Cursor) sealed(ctx context.Context) ([]byte, error) {
 		return c.fetch.Fetch(ctx, c.tree.Root.Location)
 	}
 	top := c.stack[len(c.stack)-1]
-	return top.load.sealed(ctx, top.node, c.slot)
+	return top.load.sealed(ctx, &top.node, c.slot)
 }
 
 // node returns the inner node of that level and position if the cursor is in it, or

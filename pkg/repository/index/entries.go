@@ -40,6 +40,8 @@ type DataKey struct {
 	// Commitment proves a data key; any age file that opens to it will do.
 	Commitment [32]byte
 	Sequence   uint64
+	// VersionID of the age file, empty if it is not known.
+	VersionID string
 	// Live counts bytes of units that this backup reaches under this key.
 	Live int64
 }
@@ -87,6 +89,7 @@ func appendDataKey(b []byte, k DataKey) []byte {
 	b = append(b, byte(k.Origin.Attempt>>8), byte(k.Origin.Attempt))
 	b = append(b, k.Commitment[:]...)
 	b = wire.AppendUvarint(b, k.Sequence)
+	b = wire.AppendString(b, k.VersionID)
 	return wire.AppendInt(b, k.Live)
 }
 
@@ -96,6 +99,7 @@ func takeDataKey(d *wire.Decoder) DataKey {
 	k.Origin.Attempt = d.Uint16()
 	d.Copy(k.Commitment[:])
 	k.Sequence = d.Uvarint(math.MaxUint64)
+	k.VersionID = d.String(maxVersionID)
 	k.Live = d.Int64()
 	return k
 }

@@ -32,7 +32,8 @@ type loader struct {
 
 // plan joins children that lie near each other in one pack. It reads nothing yet.
 func (l *loader) plan(n *inner) {
-	var slots []int
+	l.groups = l.groups[:0]
+	slots := make([]int, 0, FanOut)
 	for i := range n.children {
 		if !n.children[i].Zero() {
 			slots = append(slots, i)

@@ -59,14 +59,15 @@ func (n *inner) encode() []byte {
 	return append(out, body...)
 }
 
-func decodeInner(contents []byte, level int) (*inner, error) {
+// decode reads what encode wrote into n, whose memory is used again.
+func (n *inner) decode(contents []byte, level int) error {
+	*n = inner{level: level}
 	d := wire.NewDecoder(contents)
 	if d.Byte() != typeInner || int(d.Byte()) != level {
 		d.Fail("not an inner node of level %d", level)
 	}
 	bits := d.Fixed(FanOut / 8)
 	table := decodeOrigins(d)
-	n := &inner{level: level}
 	for i := range FanOut {
 		if d.Err() != nil {
 			break
@@ -84,12 +85,12 @@ func decodeInner(contents []byte, level int) (*inner, error) {
 	}
 	table.close(d)
 	if err := d.Close(); err != nil {
-		return nil, fmt.Errorf("index node: %w", err)
+		return fmt.Errorf("index node: %w", err)
 	}
 	if n.empty() {
-		return nil, fmt.Errorf("index node: %w: no children", wire.ErrMalformed)
+		return fmt.Errorf("index node: %w: no children", wire.ErrMalformed)
 	}
-	return n, nil
+	return nil
 }
 
 func (n *inner) contentHash(key [32]byte) Hash {

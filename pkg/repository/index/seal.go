@@ -107,19 +107,19 @@ func (n *Nodes) OpenLeaf(r Ref, sealed []byte, unitBytes int) (*Leaf, error) {
 	return l, nil
 }
 
-func (n *Nodes) openInner(r Ref, sealed []byte, level int) (*inner, error) {
+// openInner opens the inner node that r names into node.
+func (n *Nodes) openInner(r Ref, sealed []byte, level int, node *inner) error {
 	contents, err := n.open(r, sealed)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	node, err := decodeInner(contents, level)
-	if err != nil {
-		return nil, n.damaged(r.Location, err)
+	if err := node.decode(contents, level); err != nil {
+		return n.damaged(r.Location, err)
 	}
 	if node.contentHash(n.hashKey) != r.Content {
-		return nil, n.damaged(r.Location, "contents are not those that its parent names")
+		return n.damaged(r.Location, "contents are not those that its parent names")
 	}
-	return node, nil
+	return nil
 }
 
 // openTable opens a leaf of a table; its contents are hashed as they are.

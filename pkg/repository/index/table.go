@@ -62,7 +62,6 @@ func (t *Table) keepInner(c *Cursor) {
 	for _, v := range c.stack {
 		t.inner[place{v.node.level, v.pos}] = innerRef{v.ref, v.node.children}
 	}
-	c.left = nil
 }
 
 // leafOf is the number of the leaf that holds an ordinal.
