@@ -8,6 +8,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/vmstate/vmstate/pkg/backup"
 	"github.com/vmstate/vmstate/pkg/document"
 	"github.com/vmstate/vmstate/pkg/restore"
 )
@@ -41,7 +42,7 @@ func (r *RestoreReconciler) observeDocuments(ctx context.Context, in *restore.Ob
 		return nil
 	}
 	held := &corev1.ConfigMap{}
-	name := restore.DocumentsName(in.Backup)
+	name := backup.DocumentsName(in.Backup)
 	err := r.Live.Get(ctx, types.NamespacedName{Namespace: in.Backup.Namespace, Name: name}, held)
 	if apierrors.IsNotFound(err) {
 		return nil

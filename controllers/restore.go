@@ -8,9 +8,7 @@ import (
 
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/events"
 	kubevirtv1 "kubevirt.io/api/core/v1"
@@ -101,37 +99,12 @@ func (r *RestoreReconciler) report(ctx context.Context, rs *v1alpha1.VMStateRest
 	rs.Status.Conditions = keep
 	rs.Status.ObservedGeneration = rs.Generation
 	conditions.Write(conditions.Target{List: &rs.Status.Conditions, Generation: rs.Generation, Now: metav1.NewTime(now)}, d.State, d.Reason, d.Message)
-	if equality.Semantic.DeepEqual(before.Status, rs.Status) {
-		return nil
+	written, err := writeStatus(ctx, r.Client, before, rs)
+	if err != nil || !written {
+		return err
 	}
-	patch := client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
-	err := r.Status().Patch(ctx, rs, patch)
-	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
-		return nil // we acted on an old copy; the newer one is on its way here
-	}
-	if err != nil {
-		return fmt.Errorf("patch status: %w", err)
-	}
-	r.announce(before, rs)
+	announce(r.Events, rs, "Restore", before.Status.Conditions, rs.Status.Conditions)
 	return nil
-}
-
-// announce tells transitions as Events.
-func (r *RestoreReconciler) announce(before, after *v1alpha1.VMStateRestore) {
-	was := meta.FindStatusCondition(before.Status.Conditions, v1alpha1.ConditionReady)
-	is := meta.FindStatusCondition(after.Status.Conditions, v1alpha1.ConditionReady)
-	if is == nil || was != nil && was.Reason == is.Reason && was.Status == is.Status {
-		return
-	}
-	kind := corev1.EventTypeNormal
-	if after.Status.Failure != nil || meta.IsStatusConditionTrue(after.Status.Conditions, v1alpha1.ConditionStalled) {
-		kind = corev1.EventTypeWarning
-	}
-	message := is.Message
-	if len(message) > 1000 { // an Event's note has at most 1024 bytes
-		message = message[:1000] + "…"
-	}
-	r.Events.Eventf(after, nil, kind, is.Reason, "Restore", "%s", message)
 }
 
 // SetupWithManager watches restores, what they make, and what they wait for.

@@ -10,6 +10,7 @@ import (
 	"github.com/vmstate/vmstate/api/v1alpha1"
 	"github.com/vmstate/vmstate/pkg/job"
 	"github.com/vmstate/vmstate/pkg/mover/config"
+	"github.com/vmstate/vmstate/pkg/store"
 )
 
 // resolveDeadline bounds the Job that opens a commit: it reads a few small objects.
@@ -26,7 +27,7 @@ func resolveSpec(in Observed, commit *v1alpha1.CommitRef) (job.Spec, error) {
 		task.VMName = source.VM[len(task.VMNamespace)+1:]
 		task.ID = source.Commit
 	}
-	told, err := config.Config{Store: storeConfig(in.Store), Resolve: task}.Encode()
+	told, err := config.Config{Store: store.Config(in.Store), Resolve: task}.Encode()
 	if err != nil {
 		return job.Spec{}, fmt.Errorf("encode what the resolving Job is told: %w", err)
 	}
@@ -45,7 +46,7 @@ func importSpec(in Observed) (job.Spec, error) {
 	told := config.Config{Import: task}
 	if from.Commit != nil {
 		task.Commit = &config.Commit{Key: from.Commit.Key, Digest: from.Commit.Digest}
-		told.Store = storeConfig(in.Store)
+		told.Store = store.Config(in.Store)
 		spec.Mounts = storeMounts(in)
 	}
 	for _, v := range in.Machine.Held {
@@ -120,23 +121,9 @@ func wanted(in Observed) Wanted {
 	return w
 }
 
-func storeConfig(s *v1alpha1.VMStateStore) *config.Store {
-	return &config.Store{
-		Endpoint: s.Spec.S3.Endpoint, Bucket: s.Spec.S3.Bucket, Prefix: s.Spec.S3.Prefix,
-		Region: s.Spec.S3.Region, Addressing: s.Spec.S3.Addressing,
-		Checksum: s.Status.ChecksumMode, SigningKey: s.Status.SigningKey, CABundle: s.Spec.S3.CABundleConfigMapRef != nil,
-	}
-}
-
-// storeMounts are optional so that the program, not the kubelet, says what is missing.
+// storeMounts are those of every Job that touches a store, and the identities. They are
+// optional so that the program, not the kubelet, says what is missing.
 func storeMounts(in Observed) []job.Mount {
-	s := in.Store
-	mounts := []job.Mount{
-		{Secret: s.Spec.S3.CredentialsSecretRef.Name, Path: job.PathCredentials, Optional: true},
-		{Secret: in.Restore.Spec.IdentitySecretRef.Name, Path: job.PathIdentities, Optional: true},
-	}
-	if ca := s.Spec.S3.CABundleConfigMapRef; ca != nil {
-		mounts = append(mounts, job.Mount{ConfigMap: ca.Name, Path: job.PathCA, Optional: true})
-	}
-	return mounts
+	identities := job.Mount{Secret: in.Restore.Spec.IdentitySecretRef.Name, Path: job.PathIdentities, Optional: true}
+	return append(store.Mounts(in.Store), identities)
 }

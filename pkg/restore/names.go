@@ -116,6 +116,3 @@ func claimNames(in Observed) []string {
 func JobNames(r *v1alpha1.VMStateRestore) (resolve, importing string) {
 	return resolveJob(r.UID), importJob(r.UID)
 }
-
-// DocumentsName is the ConfigMap in which a backup without a store keeps its documents.
-func DocumentsName(b *v1alpha1.VMStateBackup) string { return job.Name(b.UID, "spec") }
