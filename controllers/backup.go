@@ -60,6 +60,7 @@ func (r *BackupReconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctr
 	}
 	seen, err := r.observe(ctx, b)
 	if err != nil {
+		r.thawOverdue(ctx, b)
 		return ctrl.Result{}, fmt.Errorf("observe: %w", err)
 	}
 	before := b.Status.DeepCopy()
@@ -74,6 +75,15 @@ func (r *BackupReconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctr
 		return ctrl.Result{RequeueAfter: time.Second}, r.report(ctx, b, d, false)
 	}
 	return ctrl.Result{RequeueAfter: d.RequeueAfter}, errors.Join(err, r.report(ctx, b, d, true))
+}
+
+// thawOverdue thaws a guest past its deadline though nothing else could be seen. A pass that
+// sees records it.
+func (r *BackupReconciler) thawOverdue(ctx context.Context, b *v1alpha1.VMStateBackup) {
+	if thaw, overdue := backup.Overdue(b, r.now()); overdue {
+		answer := r.executor().unfreeze(ctx, b, thaw)
+		ctrl.LoggerFrom(ctx).Info("Thawed guest past its deadline, seeing nothing else", "failure", answer.Failure)
+	}
 }
 
 func (r *BackupReconciler) executor() *executor {

@@ -217,3 +217,26 @@ func TestBackupOfAbsentVM(t *testing.T) {
 	}
 	w.clean(b)
 }
+
+// While the guest is frozen the manager can see nothing but the backup: the deadline holds.
+func TestBackupThawsBlindly(t *testing.T) {
+	w := newBackupWorld(t, "root", "data")
+	w.start(true)
+	w.mute["Driver"] = true
+	w.hook = func(*v1alpha1.VMStateBackup) {
+		switch {
+		case w.blind && w.guest.thaws > 0:
+			w.blind, w.mute["Driver"] = false, false
+		case w.guest.frozen() && !w.blind:
+			w.blind = true
+			w.guest.until = w.now().Add(time.Hour) // KubeVirt's own timer is lost
+			w.ahead += 31 * time.Second
+		}
+	}
+	w.backup(nil)
+	b := w.expect(reached{
+		Said:  "True Stored: 3 volumes of 3.0 GiB stored as commit 1",
+		Disks: v1alpha1.DisksGroup, State: v1alpha1.StateWitness, Quiesce: v1alpha1.QuiesceFailed, Attempts: 1,
+	})
+	w.clean(b)
+}

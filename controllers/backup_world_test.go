@@ -50,6 +50,8 @@ type backupWorld struct {
 	changes int
 	// mute parts do nothing: a driver that hangs, a witness that does not start.
 	mute map[string]bool
+	// blind says that the manager can list nothing.
+	blind bool
 	// hook is called before every pass.
 	hook func(*v1alpha1.VMStateBackup)
 }
@@ -163,7 +165,8 @@ func (w *backupWorld) claim(c *corev1.PersistentVolumeClaim) {
 	pv := build.PV(c)
 	pv.ObjectMeta = metav1.ObjectMeta{Name: c.Spec.VolumeName}
 	pv.Spec.CSI.VolumeHandle = "handle-" + c.Spec.VolumeName
-	pv.Spec.StorageClassName, pv.Spec.AccessModes, pv.Spec.ClaimRef = class, c.Spec.AccessModes, nil
+	pv.Spec.StorageClassName, pv.Spec.AccessModes = class, c.Spec.AccessModes
+	pv.Spec.ClaimRef = &corev1.ObjectReference{Namespace: w.namespace, Name: c.Name} // a clone must not take it
 	pv.Spec.PersistentVolumeReclaimPolicy = corev1.PersistentVolumeReclaimRetain
 	w.must(w.cluster.Client.Create(w.t.Context(), pv))
 	w.t.Cleanup(func() { _ = w.cluster.Client.Delete(context.Background(), pv) }) // the server ends with the tests
@@ -230,6 +233,12 @@ func (w *backupWorld) manager() *BackupReconciler {
 	w.dead = false
 	w.starts++
 	c := interceptor.NewClient(w.cluster.Client, interceptor.Funcs{
+		List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, o ...client.ListOption) error {
+			if w.blind {
+				return errors.New("nothing can be listed")
+			}
+			return c.List(ctx, list, o...)
+		},
 		Create: func(ctx context.Context, c client.WithWatch, obj client.Object, o ...client.CreateOption) error {
 			return w.write(func() error { return c.Create(ctx, obj, o...) })
 		},

@@ -3,11 +3,13 @@ package controllers
 import (
 	"context"
 	"strings"
+	"time"
 
 	snapshotv1 "github.com/kubernetes-csi/external-snapshotter/client/v8/apis/volumesnapshot/v1"
 	batchv1 "k8s.io/api/batch/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/workqueue"
 	kubevirtv1 "kubevirt.io/api/core/v1"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
@@ -29,7 +31,7 @@ const parallel = 8
 func (r *BackupReconciler) SetupWithManager(mgr ctrl.Manager) error {
 	b := ctrl.NewControllerManagedBy(mgr).
 		For(&v1alpha1.VMStateBackup{}).
-		WithOptions(controller.Options{MaxConcurrentReconciles: parallel}).
+		WithOptions(controller.Options{MaxConcurrentReconciles: parallel, RateLimiter: backOff()}).
 		Owns(&batchv1.Job{}).
 		Owns(&v1alpha1.VMStateReport{}).
 		Watches(&snapshotv1.VolumeSnapshot{}, handler.EnqueueRequestsFromMapFunc(r.ofSnapshot)).
@@ -37,6 +39,11 @@ func (r *BackupReconciler) SetupWithManager(mgr ctrl.Manager) error {
 		Watches(&kubevirtv1.VirtualMachineInstance{}, handler.EnqueueRequestsFromMapFunc(r.ofInstance)).
 		Watches(&v1alpha1.VMStateStore{}, handler.EnqueueRequestsFromMapFunc(r.ofStore))
 	return r.watchGroups(mgr, b).Complete(r)
+}
+
+// backOff after an error is never long: a guest may be waiting.
+func backOff() workqueue.TypedRateLimiter[reconcile.Request] {
+	return workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](50*time.Millisecond, 10*time.Second)
 }
 
 // watchGroups watches group snapshots where the cluster has them. Where they come later, a

@@ -137,3 +137,13 @@ func Release(b *v1alpha1.VMStateBackup, process string) (action.Unfreeze, bool) 
 	}
 	return action.Unfreeze{}, false
 }
+
+// Overdue is the thaw of a freeze whose deadline has passed; it needs nothing but the backup.
+func Overdue(b *v1alpha1.VMStateBackup, now time.Time) (action.Unfreeze, bool) {
+	for i := range b.Status.Attempts {
+		if a := &b.Status.Attempts[i]; held(a) && !now.Before(a.Freeze.Deadline.Time) {
+			return unfreeze(b), true
+		}
+	}
+	return action.Unfreeze{}, false
+}
