@@ -14,6 +14,7 @@ import (
 	kubevirtv1 "kubevirt.io/api/core/v1"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
@@ -118,14 +119,24 @@ func (r *RestoreReconciler) SetupWithManager(mgr ctrl.Manager) error {
 	}))
 	return ctrl.NewControllerManagedBy(mgr).
 		For(&v1alpha1.VMStateRestore{}).
+		WithOptions(controller.Options{MaxConcurrentReconciles: parallel}).
 		Owns(&batchv1.Job{}).
 		Owns(&v1alpha1.VMStateReport{}).
-		Owns(&corev1.PersistentVolumeClaim{}).
+		Watches(&corev1.PersistentVolumeClaim{}, handler.EnqueueRequestsFromMapFunc(r.ofClaim)).
 		Watches(&kubevirtv1.VirtualMachine{}, toTarget).
 		Watches(&kubevirtv1.VirtualMachineInstance{}, toTarget).
 		Watches(&v1alpha1.VMStateBackup{}, toSource).
 		Watches(&v1alpha1.VMStateStore{}, toSource).
 		Complete(r)
+}
+
+// ofClaim: a claim that a restore made carries its UID, whoever controls it by now.
+func (r *RestoreReconciler) ofClaim(ctx context.Context, obj client.Object) []reconcile.Request {
+	owner := obj.GetLabels()[v1alpha1.LabelOwnerUID]
+	if owner == "" {
+		return nil
+	}
+	return r.restoresWhere(func(rs *v1alpha1.VMStateRestore, _ string) bool { return string(rs.UID) == owner })(ctx, obj)
 }
 
 // restoresWhere finds the restores in an object's namespace that are not done and have to

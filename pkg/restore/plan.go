@@ -34,6 +34,8 @@ const (
 	// patience is how long a wait goes on without being woken: what is waited for is
 	// watched, this is for what a watch may miss.
 	patience = 10 * time.Second
+	// step is when to look at what an effect has done, where nobody watches it.
+	step = 250 * time.Millisecond
 )
 
 // Plan decides the next step of a restore; see the table of the package.
@@ -75,9 +77,12 @@ func working(in Observed, reason, format string, args ...any) Decision {
 	return d
 }
 
-// do adds effects to a decision.
+// do adds effects to a decision, and looks at them soon.
 func (d Decision) do(actions ...action.Action) Decision {
 	d.Actions = append(d.Actions, actions...)
+	if len(actions) > 0 && d.RequeueAfter > step {
+		d.RequeueAfter = step
+	}
 	return d
 }
 

@@ -156,13 +156,13 @@ func TestPlanFill(t *testing.T) {
 		"NoClaims": {
 			reason: "the claims are made, named by the restore's UID",
 			story:  []option{planned},
-			want: want{reason: v1alpha1.ReasonFilling, message: "making 2 claims", after: patience,
+			want: want{reason: v1alpha1.ReasonFilling, message: "making 2 claims", after: step,
 				actions: []action.Action{action.CreateClaim{Claim: claims[0]}, action.CreateClaim{Claim: claims[1]}}},
 		},
 		"OneClaimMissing": {
 			reason: "a crash between two creates must not lose a volume",
 			story:  []option{made, func(_ *testing.T, s *story) { delete(s.in.Claims, newRoot) }},
-			want: want{reason: v1alpha1.ReasonFilling, message: "making 2 claims", after: patience,
+			want: want{reason: v1alpha1.ReasonFilling, message: "making 2 claims", after: step,
 				actions: []action.Action{action.CreateClaim{Claim: claims[0]}}},
 		},
 		"Made": {
@@ -176,7 +176,7 @@ func TestPlanFill(t *testing.T) {
 		"Known": {
 			reason: "one Job fills them all",
 			story:  []option{known},
-			want: want{reason: v1alpha1.ReasonFilling, message: "filling 2 volumes", after: patience,
+			want: want{reason: v1alpha1.ReasonFilling, message: "filling 2 volumes", after: step,
 				actions: []action.Action{importJobOf(t, known)}},
 		},
 		"Progress": {

@@ -76,7 +76,7 @@ func TestPlanNew(t *testing.T) {
 		"NotMade": {
 			reason: "the new machine is made held: it cannot start",
 			story:  []option{switching},
-			want: want{reason: v1alpha1.ReasonSwitching, message: `making virtual machine "db"`, after: patience,
+			want: want{reason: v1alpha1.ReasonSwitching, message: `making virtual machine "db"`, after: step,
 				actions: []action.Action{action.CreateVM{Object: held}}},
 		},
 		"SomebodyElses": {
@@ -95,19 +95,19 @@ func TestPlanNew(t *testing.T) {
 		"Recorded": {
 			reason: "admission denies starts of the new machine too",
 			story:  []option{switching, appeared(string(restoreUID)), recorded},
-			want: want{reason: v1alpha1.ReasonSwitching, message: `denying starts of virtual machine "db"`, after: patience,
+			want: want{reason: v1alpha1.ReasonSwitching, message: `denying starts of virtual machine "db"`, after: step,
 				actions: []action.Action{action.HoldVM{VM: "db", UID: "vm-db", Holder: holder}}},
 		},
 		"GivenUp": {
 			reason: "a new machine that is given up is removed, if it is ours",
 			story:  []option{switching, appeared(string(restoreUID)), recorded, failedWith},
-			want: want{state: conditions.Failing, reason: v1alpha1.ReasonSwitchFailed, message: "it was not to be", after: patience,
+			want: want{state: conditions.Failing, reason: v1alpha1.ReasonSwitchFailed, message: "it was not to be", after: step,
 				actions: []action.Action{action.DeleteVM{VM: "db", UID: "vm-db"}}},
 		},
 		"GivenUpSomebodyElses": {
 			reason: "somebody else's machine stays",
 			story:  []option{switching, appeared("another"), failedWith},
-			want: want{state: conditions.Failing, reason: v1alpha1.ReasonSwitchFailed, message: "it was not to be", after: patience,
+			want: want{state: conditions.Failing, reason: v1alpha1.ReasonSwitchFailed, message: "it was not to be", after: step,
 				actions: []action.Action{
 					action.DeleteMade{Kind: action.KindClaim, Name: newRoot, UID: "claim-" + newRoot},
 					action.DeleteMade{Kind: action.KindClaim, Name: newState, UID: "claim-" + newState},

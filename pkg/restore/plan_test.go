@@ -66,13 +66,13 @@ func TestPlanSwitch(t *testing.T) {
 		"Filled": {
 			reason: "a restore that is deleted from here on must be undone, so its finalizer comes first",
 			story:  []option{full, inPlace, func(_ *testing.T, s *story) { s.in.Restore.Finalizers = nil }},
-			want: want{reason: v1alpha1.ReasonSwitching, message: "about to put the new volumes in place", after: patience,
+			want: want{reason: v1alpha1.ReasonSwitching, message: "about to put the new volumes in place", after: step,
 				actions: []action.Action{action.AddFinalizer{Finalizer: v1alpha1.FinalizerSwitch}}},
 		},
 		"Runs": {
 			reason: "the machine is stopped by its run strategy, which is recorded",
 			story:  []option{begun, runs, spec(func(s *v1alpha1.VMStateRestoreSpec) { s.StopPolicy = v1alpha1.StopStop })},
-			want: want{reason: v1alpha1.ReasonStopping, message: `stopping virtual machine "db"`, after: patience,
+			want: want{reason: v1alpha1.ReasonStopping, message: `stopping virtual machine "db"`, after: step,
 				actions: []action.Action{action.SetRunStrategy{VM: "db", UID: "vm-db", Strategy: "Halted"}}},
 		},
 		"StartedMeanwhile": {
@@ -85,19 +85,19 @@ func TestPlanSwitch(t *testing.T) {
 		"Stopped": {
 			reason: "admission denies starts before anything moves",
 			story:  []option{begun},
-			want: want{reason: v1alpha1.ReasonSwitching, message: `denying starts of virtual machine "db"`, after: patience,
+			want: want{reason: v1alpha1.ReasonSwitching, message: `denying starts of virtual machine "db"`, after: step,
 				actions: []action.Action{action.HoldVM{VM: "db", UID: "vm-db", Holder: holder}}},
 		},
 		"OldStateLabelled": {
 			reason: "with two labelled claims KubeVirt picks at random: the old one goes first",
 			story:  []option{begun, holding},
-			want: want{reason: v1alpha1.ReasonSwitching, message: "setting the old firmware state aside", after: patience,
+			want: want{reason: v1alpha1.ReasonSwitching, message: "setting the old firmware state aside", after: step,
 				actions: []action.Action{action.UnlabelState{Claim: "persistent-state-for-db-fghij", UID: "claim-persistent-state-for-db-fghij"}}},
 		},
 		"NewStateUnlabelled": {
 			reason: "label and owner change in one write",
 			story:  []option{begun, holding, unlabelled},
-			want: want{reason: v1alpha1.ReasonSwitching, message: `giving the new volumes to virtual machine "db"`, after: patience,
+			want: want{reason: v1alpha1.ReasonSwitching, message: `giving the new volumes to virtual machine "db"`, after: step,
 				actions: []action.Action{
 					action.HandOver{Kind: action.KindClaim, Name: newRoot, UID: "claim-" + newRoot},
 					action.HandOver{Kind: action.KindClaim, Name: newState, UID: "claim-" + newState, Owner: ownedBy(build.VM("db")), StateOf: "db"},
@@ -118,7 +118,7 @@ func TestPlanSwitch(t *testing.T) {
 			story: []option{begun, holding, func(_ *testing.T, s *story) {
 				s.in.Instance = build.VMI(s.in.Target.VM)
 			}},
-			want: want{reason: v1alpha1.ReasonStopping, message: `waiting until instance "db" is gone`, after: patience,
+			want: want{reason: v1alpha1.ReasonStopping, message: `waiting until instance "db" is gone`, after: step,
 				actions: []action.Action{action.DeleteInstance{Instance: "db", UID: "vmi-db"}}},
 		},
 		"AnotherRestore": {
@@ -159,13 +159,13 @@ func TestPlanFinish(t *testing.T) {
 			story: []option{begun, holding, unlabelled, handed, committed, restored, func(_ *testing.T, s *story) {
 				s.in.Restore.DeletionTimestamp = &metav1.Time{Time: now}
 			}},
-			want: want{reason: v1alpha1.ReasonSwitching, message: `allowing starts of virtual machine "db"`, after: patience,
+			want: want{reason: v1alpha1.ReasonSwitching, message: `allowing starts of virtual machine "db"`, after: step,
 				actions: []action.Action{action.ReleaseVM{VM: "db", UID: "vm-db", Holder: holder}}},
 		},
 		"Done": {
 			reason: "the start is asked for once the machine is seen whole; what it replaced goes out of reach meanwhile",
 			story:  []option{begun, holding, unlabelled, handed, committed, restored, done},
-			want: want{reason: v1alpha1.ReasonStarting, message: `starting virtual machine "db"`, after: patience,
+			want: want{reason: v1alpha1.ReasonStarting, message: `starting virtual machine "db"`, after: step,
 				actions: []action.Action{
 					action.SetRunStrategy{VM: "db", UID: "vm-db", Strategy: "Always"},
 					action.SetReclaimPolicy{Volume: "pv-persistent-state-for-db-fghij", ClaimUID: "claim-persistent-state-for-db-fghij", Policy: "Retain"},
@@ -194,31 +194,31 @@ func TestPlanUndo(t *testing.T) {
 		"StateMoved": {
 			reason: "the new state loses its label before the old one gets it back",
 			story:  []option{begun, holding, unlabelled, handed, failedWith},
-			want: want{state: conditions.Failing, reason: v1alpha1.ReasonSwitchFailed, message: "it was not to be", after: patience,
+			want: want{state: conditions.Failing, reason: v1alpha1.ReasonSwitchFailed, message: "it was not to be", after: step,
 				actions: []action.Action{action.UnlabelState{Claim: newState, UID: "claim-" + newState}}},
 		},
 		"NoState": {
 			reason: "the old state has its label back before the machine can start",
 			story:  []option{begun, holding, unlabelled, failedWith},
-			want: want{state: conditions.Failing, reason: v1alpha1.ReasonSwitchFailed, message: "it was not to be", after: patience,
+			want: want{state: conditions.Failing, reason: v1alpha1.ReasonSwitchFailed, message: "it was not to be", after: step,
 				actions: []action.Action{action.LabelState{Claim: "persistent-state-for-db-fghij", UID: "claim-persistent-state-for-db-fghij", VM: "db"}}},
 		},
 		"Denied": {
 			reason: "the machine may start again only on its old claims",
 			story:  []option{begun, denying, failedWith},
-			want: want{state: conditions.Failing, reason: v1alpha1.ReasonSwitchFailed, message: "it was not to be", after: patience,
+			want: want{state: conditions.Failing, reason: v1alpha1.ReasonSwitchFailed, message: "it was not to be", after: step,
 				actions: []action.Action{action.ReleaseVM{VM: "db", UID: "vm-db", Holder: holder}}},
 		},
 		"Halted": {
 			reason: "its run strategy comes back",
 			story:  []option{begun, failedWith},
-			want: want{state: conditions.Failing, reason: v1alpha1.ReasonSwitchFailed, message: "it was not to be", after: patience,
+			want: want{state: conditions.Failing, reason: v1alpha1.ReasonSwitchFailed, message: "it was not to be", after: step,
 				actions: []action.Action{action.SetRunStrategy{VM: "db", UID: "vm-db", Strategy: "Always"}}},
 		},
 		"Made": {
 			reason: "what was made is removed, by the UIDs that were recorded",
 			story:  []option{known, failedWith},
-			want: want{state: conditions.Failing, reason: v1alpha1.ReasonSwitchFailed, message: "it was not to be", after: patience,
+			want: want{state: conditions.Failing, reason: v1alpha1.ReasonSwitchFailed, message: "it was not to be", after: step,
 				actions: []action.Action{
 					action.DeleteMade{Kind: action.KindClaim, Name: newRoot, UID: "claim-" + newRoot},
 					action.DeleteMade{Kind: action.KindClaim, Name: newState, UID: "claim-" + newState},
@@ -236,7 +236,7 @@ func TestPlanUndo(t *testing.T) {
 				s.in.Claims["persistent-state-for-db-fghij"].UID = "another"
 				s.in.Restore.Status.Switch.PreviousRunStrategy = "Halted"
 			}},
-			want: want{state: conditions.Failing, reason: v1alpha1.ReasonSwitchFailed, message: "it was not to be", after: patience,
+			want: want{state: conditions.Failing, reason: v1alpha1.ReasonSwitchFailed, message: "it was not to be", after: step,
 				actions: []action.Action{
 					action.DeleteMade{Kind: action.KindClaim, Name: newRoot, UID: "claim-" + newRoot},
 					action.DeleteMade{Kind: action.KindClaim, Name: newState, UID: "claim-" + newState},
