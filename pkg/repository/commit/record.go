@@ -250,7 +250,7 @@ func takeVolume(d *wire.Decoder) Volume {
 		Unit: d.Int(1 << 20), LogicalBlock: d.Int(1 << 20),
 		Manifest: d.Int64(), Used: d.Int64(), Sent: d.Int64(), Unread: d.Int64(),
 		LastRead: d.Uvarint(math.MaxUint64),
-		Root: index.TakeRef(d),
+		Root:     index.TakeRef(d),
 	}
 	switch {
 	case d.Err() != nil:
