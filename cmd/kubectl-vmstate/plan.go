@@ -6,9 +6,10 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
-	"sigs.k8s.io/controller-runtime/pkg/client"
+	"k8s.io/client-go/rest"
 
 	"github.com/vmstate/vmstate/api/v1alpha1"
+	"github.com/vmstate/vmstate/controllers"
 	"github.com/vmstate/vmstate/pkg/inventory"
 	"github.com/vmstate/vmstate/pkg/snapshotset"
 )
@@ -48,11 +49,15 @@ func (a *app) plan(ctx context.Context, vm string) error {
 	if err != nil {
 		return err
 	}
-	seen, err := c.see(ctx, vm)
+	http, err := rest.HTTPClientFor(c.config)
 	if err != nil {
 		return err
 	}
-	storage, err := c.storage(ctx)
+	guests, err := controllers.NewGuests(c.config, http)
+	if err != nil {
+		return err
+	}
+	seen, storage, err := controllers.Preview(ctx, c.Client, guests, c.key(vm))
 	if err != nil {
 		return err
 	}
@@ -150,36 +155,4 @@ func (a *app) printPlan(v planView) {
 	for _, w := range v.Warnings {
 		a.note("warning: %s", w)
 	}
-}
-
-// storage is what the cluster offers for snapshots; a cluster without their API offers nothing.
-func (c *connection) storage(ctx context.Context) (snapshotset.Storage, error) {
-	out := snapshotset.Storage{Knowledge: snapshotset.NewKnowledge(nil)}
-	classes, err := listOptional[snapshotClasses](ctx, c)
-	if err != nil || classes == nil {
-		return out, err
-	}
-	out.Classes = classes.Items
-	groups, err := listOptional[groupClasses](ctx, c)
-	if err != nil || groups == nil {
-		return out, err
-	}
-	out.GroupAPI, out.GroupClasses = true, groups.Items
-	return out, nil
-}
-
-// named gets an object that may be absent.
-func named[T any, P interface {
-	*T
-	client.Object
-}](ctx context.Context, c *connection, name string) (P, error) {
-	obj := P(new(T))
-	err := c.Get(ctx, c.key(name), obj)
-	if client.IgnoreNotFound(err) != nil {
-		return nil, fmt.Errorf("get %q: %w", name, err)
-	}
-	if err != nil {
-		return nil, nil // absent and unreadable are two answers, and this is the first
-	}
-	return obj, nil
 }
