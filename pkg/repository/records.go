@@ -24,10 +24,6 @@ type opened struct {
 	digest commit.Digest
 }
 
-func (o *opened) link() commit.Link {
-	return commit.Link{Sequence: o.header.Sequence, Run: o.header.Origin.Run, Digest: o.digest}
-}
-
 func (o *opened) nodes() *index.Nodes { return index.NewNodes(o.epoch.Set, o.header.VM) }
 
 func (o *opened) volume(name string) (*commit.Volume, error) {

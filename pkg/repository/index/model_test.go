@@ -59,6 +59,23 @@ func leafOf(n uint64) *Leaf {
 	}
 }
 
+func (p *fakePacks) leaf(t *testing.T, n uint64) Ref {
+	t.Helper()
+	ref, err := p.nodes.PutLeaf(t.Context(), p, leafOf(n))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return ref
+}
+
+// shared is the leaf that the cursor is at, if that is the one asked about.
+func (c *Cursor) shared(at bool) Ref {
+	if !at {
+		return Ref{}
+	}
+	return c.Ref()
+}
+
 // build makes the tree of what maps leaf numbers to contents, from an old one, and
 // returns the bytes of old nodes that it does not share.
 func (p *fakePacks) build(t *testing.T, old Tree, leaves uint64, what map[uint64]uint64, before map[uint64]uint64) (Tree, int64) {
@@ -82,17 +99,10 @@ func (p *fakePacks) build(t *testing.T, old Tree, leaves uint64, what map[uint64
 			dropped += c.Ref().Length
 			next = at(next + 1)
 		}
-		ref := Ref{}
-		if next == leaf && before[leaf] == what[leaf] {
-			ref = c.Ref()
-		} else {
-			if next == leaf {
-				dropped += c.Ref().Length
-			}
-			var err error
-			if ref, err = p.nodes.PutLeaf(ctx, p, leafOf(what[leaf])); err != nil {
-				t.Fatal(err)
-			}
+		ref := c.shared(next == leaf && before[leaf] == what[leaf])
+		if ref.Zero() {
+			ref = p.leaf(t, what[leaf])
+			dropped += c.shared(next == leaf).Length
 		}
 		if err := b.Add(ctx, leaf, ref); err != nil {
 			t.Fatal(err)
