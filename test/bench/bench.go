@@ -34,7 +34,6 @@ type bench struct {
 	alone bool
 
 	images [2]string // before and after the change
-	used   int64     // bytes that the image occupies
 	self   string
 	restic string
 }
