@@ -230,7 +230,7 @@ func (w *restoreWorld) whole() {
 	var labelled []string
 	exists := map[string]bool{}
 	for _, c := range claims.Items {
-		exists[c.Name] = true
+		exists[c.Name] = c.DeletionTimestamp == nil // no new pod gets a claim that goes
 		if c.Labels[v1alpha1.LabelPersistentState] == "db" && c.DeletionTimestamp == nil {
 			labelled = append(labelled, c.Name)
 		}

@@ -10,9 +10,10 @@
 //	committed, machine gone              give up: nothing can be put back        SwitchFailed
 //	committed, not on its new claims     write the spec of the backup            Switching
 //	committed, an instance made before   delete it                               Stopping
+//	committed, old claim names resolve   delete the claims, keep their volumes   Switching
 //	committed, starts denied             allow them                              Switching
 //	committed, started                   wait until it runs                      Starting
-//	started                              replaced claims out of reach            CleaningUp
+//	started                              name the replaced volumes anew          CleaningUp
 //	given up, something left             undo it, last step first                the failure's
 //	restore deleted                      give up                                 SwitchFailed
 //	source not known                     look it up; Job for one in a store      Resolving

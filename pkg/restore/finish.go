@@ -41,6 +41,12 @@ func finish(in Observed) Decision {
 		d, _ := waitForInstance(in)
 		return d
 	}
+	// A tool that writes the old spec back is denied as long as starts are, so the old names
+	// stop resolving before that ends.
+	if !outOfReach(in) {
+		aside, _ := setAside(in)
+		return working(in, v1alpha1.ReasonSwitching, "putting the replaced volumes of virtual machine %q out of reach", name).do(aside...)
+	}
 	if holder := vm.Status.RestoreInProgress; holder != nil && *holder == holderName(in.Restore) {
 		return working(in, v1alpha1.ReasonSwitching, "allowing starts of virtual machine %q", name).
 			do(action.ReleaseVM{VM: vm.Name, UID: vm.UID, Holder: holderName(in.Restore)})
@@ -143,6 +149,9 @@ func startStep(in Observed, strategy string, request bool) Decision {
 	}
 	if why := foreignState(in, vm.Name); why != "" {
 		return stalled(in, v1alpha1.ReasonSwitchFailed, "virtual machine %q is not started: %s: take the label off it, or delete it", vm.Name, why)
+	}
+	if !onNewClaims(in) && in.Instance == nil {
+		return stalled(in, v1alpha1.ReasonSwitchFailed, "virtual machine %q is restored and not started: somebody changed its volumes or its firmware UUID since; start it by hand if that was meant", vm.Name)
 	}
 	d := working(in, v1alpha1.ReasonStarting, "starting virtual machine %q", vm.Name)
 	switch {

@@ -17,9 +17,6 @@ import (
 	"github.com/vmstate/vmstate/test/build"
 )
 
-// unresolved: what is restored has no name yet, unless the spec says it.
-func unresolved(_ *testing.T, s *story) { s.in.Restore.Status.From = nil }
-
 func byBackup(b *v1alpha1.VMStateBackup) option {
 	return func(_ *testing.T, s *story) {
 		s.in.Restore.Spec.Source = v1alpha1.RestoreSource{BackupRef: &v1alpha1.ObjectRef{Name: "nightly"}}
@@ -39,8 +36,8 @@ func exported(ready bool, reason string) *v1alpha1.VMStateBackup {
 	return b
 }
 
-// report of a resolving Job that found what from says.
-func found1(t *testing.T, change func(*v1alpha1.RestoredFrom)) option {
+// foundBy is a resolving Job that found a backup, changed.
+func foundBy(t *testing.T, change func(*v1alpha1.RestoredFrom)) option {
 	t.Helper()
 	in := seen(t, resolvedFrom)
 	f := in.Restore.Status.From
@@ -51,7 +48,7 @@ func found1(t *testing.T, change func(*v1alpha1.RestoredFrom)) option {
 }
 
 func TestPlanResolve(t *testing.T) {
-	good := found1(t, func(*v1alpha1.RestoredFrom) {})
+	good := foundBy(t, func(*v1alpha1.RestoredFrom) {})
 	testPlan(t, map[string]planCase{
 		"NoStore": {
 			reason: "objects may be applied in any order: the store can still come",
@@ -109,21 +106,21 @@ func TestPlanResolve(t *testing.T) {
 		},
 		"AnotherVM": {
 			reason: "a report is not believed where it answers another question",
-			story:  []option{found1(t, func(f *v1alpha1.RestoredFrom) { f.VM = "prod/web" })},
+			story:  []option{foundBy(t, func(f *v1alpha1.RestoredFrom) { f.VM = "prod/web" })},
 			want: want{state: conditions.Failing, reason: v1alpha1.ReasonNotAuthentic, after: soon,
 				message: `store "main" answered with another backup: a backup of prod/web instead of prod/db`,
 				record:  failure(v1alpha1.ReasonNotAuthentic, `store "main" answered with another backup: a backup of prod/web instead of prod/db`)},
 		},
 		"AnotherCommit": {
 			reason: "key and digest together name a backup: a swapped record is not it",
-			story:  []option{byBackup(exported(true, v1alpha1.ReasonStored)), found1(t, func(f *v1alpha1.RestoredFrom) { f.Commit.Digest = "bb" })},
+			story:  []option{byBackup(exported(true, v1alpha1.ReasonStored)), foundBy(t, func(f *v1alpha1.RestoredFrom) { f.Commit.Digest = "bb" })},
 			want: want{state: conditions.Failing, reason: v1alpha1.ReasonNotAuthentic, after: soon,
 				message: `store "main" answered with another backup: commit v/x/c/1 with digest bb instead of v/x/c/1 with aa`,
 				record:  failure(v1alpha1.ReasonNotAuthentic, `store "main" answered with another backup: commit v/x/c/1 with digest bb instead of v/x/c/1 with aa`)},
 		},
 		"BadVolumeName": {
 			reason: "names from a report become names of claims and paths in a pod",
-			story:  []option{found1(t, func(f *v1alpha1.RestoredFrom) { f.Volumes[0].Name = "../root" })},
+			story:  []option{foundBy(t, func(f *v1alpha1.RestoredFrom) { f.Volumes[0].Name = "../root" })},
 			want: want{state: conditions.Failing, reason: v1alpha1.ReasonBackupDamaged, after: soon,
 				message: `the backup cannot be restored: documents of the backup are unusable: volume "../root"`,
 				record:  failure(v1alpha1.ReasonBackupDamaged, `the backup cannot be restored: documents of the backup are unusable: volume "../root"`)},

@@ -142,6 +142,10 @@ func TestPlanSwitch(t *testing.T) {
 }
 
 func TestPlanFinish(t *testing.T) {
+	aside := func(_ *testing.T, s *story) {
+		delete(s.in.Claims, "root-db")
+		delete(s.in.Claims, "persistent-state-for-db-fghij")
+	}
 	done := func(_ *testing.T, s *story) { s.in.Restore.Status.Switch.DoneAt = at() }
 	restored := func(t *testing.T, s *story) {
 		m := &Machine{Documents: s.docs, Raw: rawVM(t, s.docs.VM), Held: s.in.Restore.Status.From.Volumes}
@@ -156,18 +160,37 @@ func TestPlanFinish(t *testing.T) {
 	testPlan(t, map[string]planCase{
 		"DeletedAfterCommit": {
 			reason: "after the point of no return a deleted restore goes forward, not back",
-			story: []option{begun, holding, unlabelled, handed, committed, restored, func(_ *testing.T, s *story) {
+			story: []option{begun, holding, unlabelled, handed, committed, restored, aside, func(_ *testing.T, s *story) {
 				s.in.Restore.DeletionTimestamp = &metav1.Time{Time: now}
 			}},
 			want: want{reason: v1alpha1.ReasonSwitching, message: `allowing starts of virtual machine "db"`, after: step,
 				actions: []action.Action{action.ReleaseVM{VM: "db", UID: "vm-db", Holder: holder}}},
 		},
 		"Done": {
-			reason: "the start is asked for once the machine is seen whole; what it replaced goes out of reach meanwhile",
-			story:  []option{begun, holding, unlabelled, handed, committed, restored, done},
+			reason: "the start is asked for once the machine is seen whole, while the replaced volumes get their new names",
+			story:  []option{begun, holding, unlabelled, handed, committed, restored, aside, done},
 			want: want{reason: v1alpha1.ReasonStarting, message: `starting virtual machine "db"`, after: step,
 				actions: []action.Action{
 					action.SetRunStrategy{VM: "db", UID: "vm-db", Strategy: "Always"},
+					action.ReserveVolume{Volume: "pv-persistent-state-for-db-fghij", ClaimUID: "claim-persistent-state-for-db-fghij", For: "persistent-state-for-db-fghij-replaced-0b1c2d3e"},
+					action.ReserveVolume{Volume: "pv-root-db", ClaimUID: "claim-root-db", For: "root-db-replaced-0b1c2d3e"},
+				}},
+		},
+		"Edited": {
+			reason: "a machine that somebody moved back to other volumes is not started on them",
+			story:  []option{begun, holding, unlabelled, handed, committed, done},
+			want: want{state: conditions.Stalled, reason: v1alpha1.ReasonSwitchFailed, after: step,
+				message: `virtual machine "db" is restored and not started: somebody changed its volumes or its firmware UUID since; start it by hand if that was meant`,
+				actions: []action.Action{
+					action.SetReclaimPolicy{Volume: "pv-persistent-state-for-db-fghij", ClaimUID: "claim-persistent-state-for-db-fghij", Policy: "Retain"},
+					action.SetReclaimPolicy{Volume: "pv-root-db", ClaimUID: "claim-root-db", Policy: "Retain"},
+				}},
+		},
+		"OldNamesResolve": {
+			reason: "a tool that writes the old spec back must not find the old disks once starts are allowed",
+			story:  []option{begun, holding, unlabelled, handed, committed, restored},
+			want: want{reason: v1alpha1.ReasonSwitching, message: `putting the replaced volumes of virtual machine "db" out of reach`, after: step,
+				actions: []action.Action{
 					action.SetReclaimPolicy{Volume: "pv-persistent-state-for-db-fghij", ClaimUID: "claim-persistent-state-for-db-fghij", Policy: "Retain"},
 					action.SetReclaimPolicy{Volume: "pv-root-db", ClaimUID: "claim-root-db", Policy: "Retain"},
 				}},

@@ -26,6 +26,16 @@ func setAside(in Observed) ([]action.Action, bool) {
 	return out, done
 }
 
+// outOfReach says that no new pod can be given a replaced claim by its old name.
+func outOfReach(in Observed) bool {
+	for _, r := range in.Restore.Status.Replaced {
+		if c := in.Claims[r.ClaimName]; c != nil && c.UID == r.ClaimUID && c.DeletionTimestamp == nil {
+			return false
+		}
+	}
+	return true
+}
+
 func setOneAside(in Observed, r v1alpha1.ReplacedClaim) ([]action.Action, bool) {
 	pv := in.Volumes[r.PersistentVolumeName]
 	kept := in.Claims[r.KeptClaimName]

@@ -81,7 +81,10 @@ func undoMachine(in Observed) []action.Action {
 	if i := in.Instance; i != nil && heldInstance(i, hold) && i.DeletionTimestamp == nil {
 		return []action.Action{action.DeleteInstance{Instance: i.Name, UID: i.UID}}
 	}
-	if holder := vm.Status.RestoreInProgress; holder != nil && *holder == holderName(in.Restore) {
+	if holder := vm.Status.RestoreInProgress; holder != nil {
+		if *holder != holderName(in.Restore) {
+			return nil // another restore has it now, and its run strategy
+		}
 		return []action.Action{action.ReleaseVM{VM: vm.Name, UID: vm.UID, Holder: holderName(in.Restore)}}
 	}
 	if runStrategy(&vm.Spec) == string(kubevirtv1.RunStrategyHalted) && record.PreviousRunStrategy != string(kubevirtv1.RunStrategyHalted) {
