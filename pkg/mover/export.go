@@ -31,22 +31,35 @@ func Export(ctx context.Context, e Env, c config.Export) (ExportResult, error) {
 	if err := x.prepare(); err != nil {
 		return ExportResult{}, err
 	}
-	backup, err := x.begin(ctx)
+	done, err := x.attempt(ctx, false)
+	if errors.Is(err, repository.ErrParent) {
+		// What the parent lacks, the disks still have: send everything.
+		done, err = x.attempt(ctx, true)
+	}
 	if err != nil {
 		return ExportResult{}, err
+	}
+	return x.result(done), nil
+}
+
+// attempt is one run from begin to commit; full takes nothing over from the parent.
+func (x *export) attempt(ctx context.Context, full bool) (repository.Result, error) {
+	backup, err := x.begin(ctx, full)
+	if err != nil {
+		return repository.Result{}, err
 	}
 	defer backup.Close()
 	if done := backup.Committed(); done != nil {
-		return x.result(*done), nil
+		return *done, nil
 	}
 	if err := x.add(ctx, backup); err != nil {
-		return ExportResult{}, err
+		return repository.Result{}, err
 	}
-	done, err := backup.Commit(ctx, c.Moment)
+	done, err := backup.Commit(ctx, x.config.Moment)
 	if err != nil {
-		return ExportResult{}, fmt.Errorf("commit: %w", err)
+		return repository.Result{}, fmt.Errorf("commit: %w", err)
 	}
-	return x.result(done), nil
+	return done, nil
 }
 
 // export is one attempt.
@@ -94,7 +107,7 @@ func (x *export) close() {
 	}
 }
 
-func (x *export) begin(ctx context.Context) (*repository.Backup, error) {
+func (x *export) begin(ctx context.Context, full bool) (*repository.Backup, error) {
 	recipients, err := keys.ParseRecipients(x.config.Recipients)
 	if err != nil {
 		return nil, err
@@ -107,14 +120,14 @@ func (x *export) begin(ctx context.Context) (*repository.Backup, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open repository: %w", err)
 	}
-	backup, err := repo.Begin(ctx, x.spec(recipients))
+	backup, err := repo.Begin(ctx, x.spec(recipients, full))
 	if err != nil {
 		return nil, fmt.Errorf("begin backup %q: %w", x.config.BackupName, err)
 	}
 	return backup, nil
 }
 
-func (x *export) spec(recipients repository.Recipients) repository.BackupSpec {
+func (x *export) spec(recipients repository.Recipients, full bool) repository.BackupSpec {
 	c := x.config
 	spec := repository.BackupSpec{
 		VM:         repository.VM(c.VM),
@@ -122,6 +135,7 @@ func (x *export) spec(recipients repository.Recipients) repository.BackupSpec {
 		Created:    c.Created.UTC().Truncate(time.Second),
 		Recipients: recipients,
 		Progress:   x.progress,
+		Full:       full,
 	}
 	if c.Parent != nil {
 		spec.Parent = &repository.CommitRef{Key: c.Parent.Key, Digest: c.Parent.Digest}

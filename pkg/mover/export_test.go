@@ -237,3 +237,30 @@ func TestExportEnded(t *testing.T) {
 		t.Errorf("got %v, final %t; want context.Canceled, not final", err, Final(err))
 	}
 }
+
+// A parent whose index is gone costs the saving, not the backup.
+func TestExportParentBroken(t *testing.T) {
+	p := newPod(t, newStore())
+	task, disks := p.exportTask(t, p.set(t))
+	first, err := Export(t.Context(), p.Env, task)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for info, err := range p.Store.List(t.Context(), "r/") {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if filepath.Base(info.Key)[0] != 'i' {
+			continue
+		}
+		if err := p.Store.Delete(t.Context(), info.Key); err != nil {
+			t.Fatal(err)
+		}
+	}
+	task.BackupUID, task.Parent = "next-uid", &config.Commit{Key: first.Key, Digest: first.Digest}
+	second, err := Export(t.Context(), p.Env, task)
+	if err != nil || !second.Full || second.Sequence != 2 {
+		t.Fatalf("export with a broken parent: full %t, sequence %d, %v", second.Full, second.Sequence, err)
+	}
+	p.importAll(t, second, disks)
+}
