@@ -17,11 +17,14 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/vmstate/vmstate/api/v1alpha1"
+	"github.com/vmstate/vmstate/pkg/objectstore"
 	"github.com/vmstate/vmstate/pkg/objectstore/dirstore"
+	"github.com/vmstate/vmstate/pkg/objectstore/s3store"
 	"github.com/vmstate/vmstate/pkg/repository"
 	"github.com/vmstate/vmstate/pkg/repository/keys"
 	"github.com/vmstate/vmstate/pkg/repository/tree"
 	"github.com/vmstate/vmstate/test/kube"
+	"github.com/vmstate/vmstate/test/s3"
 )
 
 // suite stops the API server once the scripts have ended.
@@ -40,7 +43,32 @@ func TestStore(t *testing.T) {
 	})
 }
 
-// TestCluster are the commands that do, against a real API server. kubectl plays the manager, by writing status.
+// TestBucket are the same commands over a real S3 server with TLS.
+func TestBucket(t *testing.T) {
+	server := s3.Start(t, true)
+	all := commands()
+	all["bucket"] = func(ts *testscript.TestScript, neg bool, args []string) {
+		if neg || len(args) != 1 {
+			ts.Fatalf("usage: bucket IDENTITY")
+		}
+		store, err := s3store.New(server.Options)
+		ts.Check(err)
+		disk := diskContent()
+		ts.Check(os.WriteFile(ts.MkAbs("bucket.img"), disk, 0o600))
+		ts.Check(fill(store, []byte(ts.ReadFile(args[0])), disk))
+	}
+	testscript.Run(t, testscript.Params{
+		Dir: filepath.Join("testdata", "bucket"), Cmds: all, RequireExplicitExec: true, RequireUniqueNames: true,
+		Setup: func(env *testscript.Env) error {
+			env.Setenv("AWS_ACCESS_KEY_ID", server.Options.AccessKeyID)
+			env.Setenv("AWS_SECRET_ACCESS_KEY", server.Options.SecretAccessKey)
+			env.Setenv("ENDPOINT", server.Options.Endpoint)
+			return os.WriteFile(filepath.Join(env.WorkDir, "ca.crt"), server.Options.CABundle, 0o600)
+		},
+	})
+}
+
+// TestCluster are the commands that need a cluster, against a real API server. kubectl plays the manager, by writing status.
 func TestCluster(t *testing.T) {
 	cluster := kube.Shared(t)
 	bin := filepath.Dir(kube.Binary(t, "kubectl"))
@@ -122,42 +150,64 @@ func smaller(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
-// makeRepository DIR IDENTITY makes a repository with one backup of prod/db, readable by the identity in the file
-// (whose recipient is in its comment), and writes the disk that it holds beside it as DIR.img.
+// makeRepository DIR IDENTITY makes a repository in a directory, with one backup of prod/db that the identity in the
+// file reads, and writes the disk that it holds beside it as DIR.img.
 func makeRepository(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 2 {
 		ts.Fatalf("usage: repository DIR IDENTITY")
 	}
 	dir := ts.MkAbs(args[0])
 	ts.Check(os.MkdirAll(dir, 0o755))
-	identities, err := keys.ParseIdentities([]byte(ts.ReadFile(args[1])))
-	ts.Check(err)
+	disk := diskContent()
+	ts.Check(os.WriteFile(dir+".img", disk, 0o600))
+	ts.Check(fill(dirstore.New(dir), []byte(ts.ReadFile(args[1])), disk))
+}
+
+// fill makes a repository with one backup in an empty store.
+func fill(store objectstore.Store, identity, disk []byte) error {
+	identities, err := keys.ParseIdentities(identity)
+	if err != nil {
+		return err
+	}
 	recipients, err := keys.ParseRecipients([]string{keys.RecipientOf(identities[0])})
-	ts.Check(err)
+	if err != nil {
+		return err
+	}
 	set, err := keys.Generate()
-	ts.Check(err)
-	ctx, store := context.Background(), dirstore.New(dir)
-	ts.Check(repository.Init(ctx, store, set, recipients))
+	if err != nil {
+		return err
+	}
+	ctx := context.Background()
+	if err := repository.Init(ctx, store, set, recipients); err != nil {
+		return err
+	}
 	repo, err := repository.OpenWithKeys(ctx, store, set)
-	ts.Check(err)
+	if err != nil {
+		return err
+	}
 	run, err := repo.Begin(ctx, repository.BackupSpec{
 		VM:         repository.VM{Namespace: "prod", Name: "db", UID: "0b0e2f6c-93f3-4b5b-9c68-6c6b41f29d11"},
 		Backup:     repository.BackupID{Namespace: "prod", Name: "db-before-upgrade", UID: "a2b7a7c4-2c43-4c3e-8e29-f2f3a7d7c001"},
 		Created:    moment.CutEnded.Time,
 		Recipients: recipients,
 	})
-	ts.Check(err)
+	if err != nil {
+		return err
+	}
 	defer run.Close()
-	disk := diskContent()
-	ts.Check(os.WriteFile(dir+".img", disk, 0o600))
-	_, err = run.AddBlock(ctx, repository.BlockVolume{Name: "root", Role: "Disk", Mode: "Filesystem", Size: int64(len(disk)), Source: bytes.NewReader(disk)})
-	ts.Check(err)
-	_, err = run.AddTree(ctx, stateVolume())
-	ts.Check(err)
+	root := repository.BlockVolume{Name: "root", Role: "Disk", Mode: "Filesystem", Size: int64(len(disk)), Source: bytes.NewReader(disk)}
+	if _, err := run.AddBlock(ctx, root); err != nil {
+		return err
+	}
+	if _, err := run.AddTree(ctx, stateVolume()); err != nil {
+		return err
+	}
 	recorded, err := json.Marshal(moment)
-	ts.Check(err)
+	if err != nil {
+		return err
+	}
 	_, err = run.Commit(ctx, recorded)
-	ts.Check(err)
+	return err
 }
 
 var moment = v1alpha1.Moment{
