@@ -2,6 +2,9 @@
 //
 // Its serial console is read from the log of container guest-console-log in the
 // VM's virt-launcher pod (logSerialConsole): whole lines, kept for the pod's life.
+//
+// The manifest names no CPU model: on a node that emulates, KubeVirt 1.9 offers
+// host-model alone, and a VM with another model stays unscheduled.
 package kubevirt
 
 import (
