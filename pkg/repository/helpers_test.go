@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"filippo.io/age"
+	"github.com/google/go-cmp/cmp"
 
 	"github.com/vmstate/vmstate/pkg/objectstore"
 	"github.com/vmstate/vmstate/pkg/objectstore/memstore"
@@ -251,5 +252,19 @@ func (w *world) mustRestore(ref repository.CommitRef, want input) {
 	must(w.t, err)
 	if !got.equal(want) {
 		w.t.Errorf("restore of %q differs from what was backed up", ref.Key)
+	}
+	w.checkBooks(ref)
+}
+
+// checkBooks compares the live bytes in the tables with a full count. Garbage
+// collection and compaction will rest on them.
+func (w *world) checkBooks(ref repository.CommitRef) {
+	w.t.Helper()
+	c, err := w.writer.Commit(w.t.Context(), ref)
+	must(w.t, err)
+	counted, listed, err := w.writer.CountLive(w.t.Context(), c)
+	must(w.t, err)
+	if diff := cmp.Diff(counted, listed); diff != "" {
+		w.t.Errorf("live bytes of %q (-counted +listed):\n%s", ref.Key, diff)
 	}
 }

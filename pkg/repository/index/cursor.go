@@ -34,6 +34,8 @@ type Cursor struct {
 	fetch Fetcher
 	tree  Tree
 	depth int
+	// Visit, if not nil, is told of each inner node as it is read.
+	Visit func(Ref)
 
 	started bool
 	stack   []*visited // from the root down to level 1
@@ -128,6 +130,9 @@ func (c *Cursor) push(r Ref, sealed []byte, pos uint64) error {
 	}
 	v.load.plan(&v.node)
 	c.stack = append(c.stack, v)
+	if c.Visit != nil {
+		c.Visit(r)
+	}
 	return nil
 }
 

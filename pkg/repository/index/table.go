@@ -83,7 +83,16 @@ func (t *Table) read(ctx context.Context, leaf uint64) ([]byte, error) {
 // Leaves returns the numbers of the leaves that hold entries, in order.
 func (t *Table) Leaves() []uint64 { return slices.Sorted(maps.Keys(t.leaves)) }
 
-// Replaced yields the nodes that a write with changes to these leaves does away
+// Nodes yields every node of the table.
+func (t *Table) Nodes() []Ref {
+	out := slices.Collect(maps.Values(t.leaves))
+	for _, n := range t.inner {
+		out = append(out, n.ref)
+	}
+	return out
+}
+
+// replaced yields the nodes that a write with changes to these leaves does away
 // with: the leaves themselves and every node above them.
 func (t *Table) replaced(dirty map[uint64]bool) []Ref {
 	var out []Ref
