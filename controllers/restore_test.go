@@ -136,9 +136,13 @@ func TestRestoreDeletedAfterwards(t *testing.T) {
 func TestRestoreKilled(t *testing.T) {
 	for name, spec := range map[string]v1alpha1.VMStateRestoreSpec{"NewVM": newVM, "InPlace": keepSeconds(3600)} {
 		t.Run(name, func(t *testing.T) {
-			writes := restoreKilledAt(t, spec, -1)
-			t.Logf("%d writes", writes)
-			for cut := 1; cut <= writes; cut++ {
+			whole := restoreKilledAt(t, spec, -1)
+			t.Logf("%d writes, %d before the switch", whole.writes, whole.filled)
+			first := 1
+			if spec.Mode == v1alpha1.RestoreInPlace {
+				first = whole.filled // until then it is the same as for a new machine
+			}
+			for cut := first; cut <= whole.writes; cut++ {
 				t.Run(fmt.Sprint(cut), func(t *testing.T) {
 					t.Parallel()
 					restoreKilledAt(t, spec, cut)
@@ -148,8 +152,7 @@ func TestRestoreKilled(t *testing.T) {
 	}
 }
 
-// restoreKilledAt tells how many writes the restore took.
-func restoreKilledAt(t *testing.T, spec v1alpha1.VMStateRestoreSpec, cut int) int {
+func restoreKilledAt(t *testing.T, spec v1alpha1.VMStateRestoreSpec, cut int) *restoreWorld {
 	t.Helper()
 	w := newRestoreWorld(t)
 	if spec.Mode == v1alpha1.RestoreInPlace {
@@ -157,23 +160,23 @@ func restoreKilledAt(t *testing.T, spec v1alpha1.VMStateRestoreSpec, cut int) in
 	}
 	w.restore(spec)
 	w.cut = cut
-	rs := w.run(2 * time.Minute)
+	rs := w.run(4 * time.Minute)
 	if ready(rs)[:4] != "True" {
 		t.Fatal(ready(rs))
 	}
 	w.restored()
-	return w.writes
+	return w
 }
 
-// TestRestoreDeleted deletes the restore after every write: it is undone, or finished, and
-// the machine is whole in either case.
+// TestRestoreDeleted deletes the restore after every pass from the fill on: it is undone,
+// or finished, and the machine is whole in either case.
 func TestRestoreDeleted(t *testing.T) {
 	w := newRestoreWorld(t)
 	w.start(w.machine())
 	w.restore(keepSeconds(3600))
-	passes := w.passes(-1)
-	t.Logf("%d passes", passes)
-	for after := 1; after < passes; after++ {
+	first, all := w.passes(-1)
+	t.Logf("%d passes, %d before the switch", all, first)
+	for after := first - 1; after < all; after++ {
 		t.Run(fmt.Sprint(after), func(t *testing.T) {
 			t.Parallel()
 			w := newRestoreWorld(t)
@@ -181,23 +184,28 @@ func TestRestoreDeleted(t *testing.T) {
 			rs := w.restore(keepSeconds(3600))
 			w.passes(after)
 			w.must(w.cluster.Client.Delete(t.Context(), rs))
-			w.run(2 * time.Minute)
+			w.run(4 * time.Minute)
 			w.untouchedOrRestored()
 		})
 	}
 }
 
-// passes makes at most limit passes, or as many as the restore takes if limit is negative.
-func (w *restoreWorld) passes(limit int) int {
+// passes makes at most limit passes, or as many as the restore takes if limit is negative,
+// and tells how many of them were before the switch.
+func (w *restoreWorld) passes(limit int) (first, all int) {
 	w.t.Helper()
 	r, rs := w.reconciler(), &v1alpha1.VMStateRestore{}
-	for n := 0; ; n++ {
-		if n == limit || n > 500 || w.get("db-back", rs) && rs.Status.CompletedAt != nil {
-			return n
+	for ; all != limit && all < 2000; all++ {
+		if w.get("db-back", rs) && rs.Status.CompletedAt != nil {
+			return first, all
+		}
+		if rs.Status.Switch == nil {
+			first = all
 		}
 		r = w.step(r)
 		w.play()
 	}
+	return first, all
 }
 
 func (w *restoreWorld) untouchedOrRestored() {

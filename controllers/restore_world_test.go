@@ -45,6 +45,8 @@ type restoreWorld struct {
 	// cut is the write right after which the manager dies; negative never.
 	cut    int
 	writes int
+	// filled is how many writes there were before the switch began.
+	filled int
 	dead   bool
 	now    time.Time
 }
@@ -133,7 +135,7 @@ func (w *restoreWorld) claim(name, stateOf string) {
 	w.must(w.cluster.Client.Create(w.t.Context(), pv))
 	w.t.Cleanup(func() { _ = w.cluster.Client.Delete(context.Background(), pv) })
 	w.create(c)
-	kube.Eventually(w.t, time.Minute, func() error {
+	kube.Eventually(w.t, 3*time.Minute, func() error {
 		if !w.get(name, c) || c.Status.Phase != corev1.ClaimBound {
 			return fmt.Errorf("claim %q is not bound", name)
 		}
@@ -318,6 +320,9 @@ func (w *restoreWorld) run(timeout time.Duration) *v1alpha1.VMStateRestore {
 			return rs
 		}
 		w.t.Log(ready(rs))
+		if rs.Status.Switch == nil {
+			w.filled = w.writes
+		}
 	}
 	w.t.Fatalf("not done within %s: %s", timeout, ready(rs))
 	return nil
