@@ -6,6 +6,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/vmstate/vmstate/pkg/backup"
@@ -23,11 +24,21 @@ func (r *RestoreReconciler) observeJobs(ctx context.Context, in *restore.Observe
 	return err
 }
 
-// observeJob is nil if neither Job nor report exist.
+// observeJob is nil if neither Job nor report exist. What somebody else put under their
+// names is not read: making ours then fails, and says so.
 func (r *RestoreReconciler) observeJob(ctx context.Context, in *restore.Observed, name string) (*restore.JobSeen, error) {
 	seen, err := observeJob(ctx, r.Live, in.Restore.Namespace, name)
-	if err != nil || seen.Job == nil && seen.Report == nil {
+	if err != nil {
 		return nil, err
+	}
+	if seen.Report != nil && !metav1.IsControlledBy(seen.Report, in.Restore) {
+		seen.Report = nil
+	}
+	if seen.Job != nil && !metav1.IsControlledBy(seen.Job, in.Restore) {
+		seen.Job = nil
+	}
+	if seen.Job == nil && seen.Report == nil {
+		return nil, nil
 	}
 	out := &restore.JobSeen{Name: name, Report: seen.Report, Failed: seen.Failed, Message: seen.Message, Pending: seen.Pending}
 	if seen.Job != nil {

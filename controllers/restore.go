@@ -68,7 +68,7 @@ func (r *RestoreReconciler) Reconcile(ctx context.Context, req ctrl.Request) (ct
 	}
 	seen, err := r.observe(ctx, rs)
 	if err != nil {
-		return ctrl.Result{}, fmt.Errorf("observe: %w", err)
+		return ctrl.Result{}, errors.Join(fmt.Errorf("observe: %w", err), r.report(ctx, rs, restore.Unseen(rs, err), r.now()))
 	}
 	d := restore.Plan(seen)
 	_, err = r.executor().run(ctx, rs, d.Actions)

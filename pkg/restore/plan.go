@@ -8,6 +8,7 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/vmstate/vmstate/api/v1alpha1"
@@ -136,6 +137,23 @@ func (d Decision) Interrupted(in Observed, err error) Decision {
 		interrupted.State = conditions.Working
 	}
 	return interrupted
+}
+
+// Unseen is what to say of a restore that could not be looked at: what was said before, and
+// why. One that has ended says nothing new.
+func Unseen(r *v1alpha1.VMStateRestore, err error) Decision {
+	in := Observed{Restore: r}
+	if r.Status.CompletedAt != nil && r.Status.Failure == nil {
+		return done(in)
+	}
+	if r.Status.CompletedAt != nil {
+		return gaveUp(in)
+	}
+	reason := v1alpha1.ReasonResolving
+	if c := meta.FindStatusCondition(r.Status.Conditions, v1alpha1.ConditionReady); c != nil {
+		reason = c.Reason
+	}
+	return working(in, reason, "cannot go on: %v", err)
 }
 
 // letGo takes the finalizer off, if it is there.

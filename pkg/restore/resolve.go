@@ -191,7 +191,8 @@ var validReason = regexp.MustCompile(`^[A-Za-z]+$`)
 // failureOf says why a Job failed, in words that fit a condition.
 func failureOf(j *JobSeen, otherwise string) (reason, message string) {
 	reason, message = otherwise, j.Message
-	if r := j.Report; r != nil && r.Status.Outcome == v1alpha1.OutcomeFailed {
+	// The last try of a Job that gave up may have said why, without knowing that it was the last.
+	if r := j.Report; r != nil && (r.Status.Outcome == v1alpha1.OutcomeFailed || r.Status.Message != "") {
 		message = r.Status.Message
 		if validReason.MatchString(r.Status.Reason) && len(r.Status.Reason) <= 64 {
 			reason = r.Status.Reason
