@@ -52,7 +52,7 @@ func lost(in Observed) string {
 		case c == nil:
 		case v.ClaimUID != "" && c.UID != v.ClaimUID:
 			return fmt.Sprintf("claim %q of volume %q was deleted and made again by somebody", v.ClaimName, v.Name)
-		case !ours(in, c.Labels):
+		case !ours(in, c.Labels) || v.ClaimUID == "" && !madeBy(c, in.Restore):
 			return fmt.Sprintf("claim %q of volume %q exists and was not made by this restore", v.ClaimName, v.Name)
 		case c.DeletionTimestamp != nil:
 			return fmt.Sprintf("claim %q of volume %q is being deleted", v.ClaimName, v.Name)
