@@ -101,7 +101,7 @@ type VMStateStoreStatus struct {
 	// +listType=map
 	// +listMapKey=check
 	Findings []Finding `json:"findings,omitempty"`
-	// checksumMode that the server was found to accept: CRC32C, ContentMD5 or None.
+	// checksumMode that the server was found to verify: CRC32C, CRC32CTrailer, SHA256, ContentMD5 or None.
 	// +optional
 	ChecksumMode string `json:"checksumMode,omitempty"`
 	// repositoryID of the repository under the prefix.

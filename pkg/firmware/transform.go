@@ -118,3 +118,18 @@ func (m mover) verify(out Tree) error {
 
 // leftovers are warnings in a source and faults of ours in a result.
 var leftovers = []string{ReasonTPMStateUnused, ReasonVariablesForeign, ReasonVariablesUnused, ReasonStateMigrated}
+
+// WrittenBy is the tree as user uid can write it. The folders at the root of a state volume are made by
+// the kubelet for the subPaths of the virt-launcher pod, so they belong to root and are open to the
+// pod's group (kubevirt.io/kubevirt, pkg/virt-controller/services/rendervolumes.go; seen with mode 2775
+// and group 107). Nobody but root can make such a folder again, and nothing depends on it: they get
+// uid as their owner. A file of root's is left as it is, since its owner may matter.
+func WrittenBy(t Tree, uid uint32) Tree {
+	entries := slices.Clone(t.Entries)
+	for i, e := range entries {
+		if e.Type == TypeDirectory && e.UID == 0 {
+			entries[i].UID = uid
+		}
+	}
+	return Tree{Entries: entries}
+}

@@ -133,3 +133,17 @@ func TestTransformRefuses(t *testing.T) {
 		})
 	}
 }
+
+func TestWrittenByAdoptsTheKubeletsFolders(t *testing.T) {
+	folder := Entry{Path: "nvram", Type: TypeDirectory, Mode: 0o2775, UID: 0, GID: 107}
+	root := Entry{Path: "nvram/db_VARS.fd", Type: TypeFile, Mode: 0o600, UID: 0, GID: 107}
+	adopted := folder
+	adopted.UID = 107
+	in := Tree{Entries: []Entry{folder, root}}
+	if diff := cmp.Diff(Tree{Entries: []Entry{adopted, root}}, WrittenBy(in, 107)); diff != "" {
+		t.Errorf("WrittenBy() mismatch (-want +got):\n%s", diff)
+	}
+	if in.Entries[0].UID != 0 {
+		t.Error("WrittenBy changed the tree that it was given")
+	}
+}

@@ -3,6 +3,7 @@ package mover
 import (
 	"context"
 	"fmt"
+	"os"
 	"path/filepath"
 	"slices"
 
@@ -138,6 +139,7 @@ func (i *importing) state(ctx context.Context, c config.ImportState) (ImportedVo
 	if err != nil {
 		return ImportedVolume{}, err
 	}
+	state = firmware.WrittenBy(state, uint32(os.Getuid()))
 	dir := filepath.Join(i.env.Paths.Volumes, c.VolumeName)
 	if err := firmware.Write(dir, state, firmware.WriteOptions{Existing: firmware.ExistingRemove}); err != nil {
 		return ImportedVolume{}, err
