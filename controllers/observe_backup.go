@@ -33,7 +33,7 @@ func (r *BackupReconciler) observe(ctx context.Context, b *v1alpha1.VMStateBacku
 	case backup.StageBeginning:
 		steps = append(steps, r.observeRemains, r.observeMachine, r.observeStorage, r.observeStore, r.observeBlocker)
 	case backup.StagePreparing:
-		steps = append(steps, r.observeMachine, r.observeDocuments, r.observeMembers, r.observeWitness)
+		steps = append(steps, r.observeDocuments, r.observeMembers, r.observeWitness, r.observeBeforeCut)
 	case backup.StageCutting:
 		steps = append(steps, r.observeCut)
 	case backup.StageProving:
@@ -64,6 +64,44 @@ func (r *BackupReconciler) observeMachine(ctx context.Context, in *backup.Observ
 	}
 	in.Machine.Documents, err = document.Encode(inventory.Documents(seen, inv))
 	return err
+}
+
+// observeBeforeCut looks at the whole machine until the first reading is there. From then on
+// every request makes the window wider, and the look that counts is the one after the cut.
+func (r *BackupReconciler) observeBeforeCut(ctx context.Context, in *backup.Observed) error {
+	if !in.ReadOnce() || !in.Documents {
+		return r.observeMachine(ctx, in)
+	}
+	b, inv := in.Backup, backup.Recorded(in.Backup)
+	key := types.NamespacedName{Namespace: b.Namespace, Name: b.Spec.VMName}
+	if inv.Running {
+		vmi, err := get(ctx, r.Live, key, &kubevirtv1.VirtualMachineInstance{})
+		if err != nil {
+			return err
+		}
+		if vmi == nil {
+			return r.observeMachine(ctx, in)
+		}
+		inv.VM.InstanceUID = vmi.UID
+		inv.Agent, inv.Paused = inventory.Agent(vmi), inventory.Paused(vmi)
+	} else {
+		locked, err := r.locked(ctx, b)
+		if err != nil {
+			return err
+		}
+		inv.Locked = locked
+	}
+	in.Machine = &backup.Machine{Inventory: inv}
+	return nil
+}
+
+// locked says that the VM is the recorded one, and carries our lock.
+func (r *BackupReconciler) locked(ctx context.Context, b *v1alpha1.VMStateBackup) (bool, error) {
+	vm, err := get(ctx, r.Live, types.NamespacedName{Namespace: b.Namespace, Name: b.Spec.VMName}, &kubevirtv1.VirtualMachine{})
+	if err != nil || vm == nil || vm.UID != b.Status.VM.UID {
+		return false, err
+	}
+	return vm.Status.SnapshotInProgress != nil && *vm.Status.SnapshotInProgress == backup.Holder(b), nil
 }
 
 // observeAfterCut looks at the machine when the second reading is there: an earlier look would
@@ -226,12 +264,10 @@ func (r *BackupReconciler) observeMarks(ctx context.Context, in *backup.Observed
 		return nil
 	}
 	if backup.BindingOf(b) == v1alpha1.DisksOffline {
-		vm, err := get(ctx, r.Live, types.NamespacedName{Namespace: b.Namespace, Name: b.Spec.VMName}, &kubevirtv1.VirtualMachine{})
-		if err != nil {
+		var err error
+		if in.Locked, err = r.locked(ctx, b); err != nil {
 			return err
 		}
-		holder := vm != nil && vm.Status.SnapshotInProgress != nil && *vm.Status.SnapshotInProgress == backup.Holder(b)
-		in.Locked = holder && vm.UID == b.Status.VM.UID
 	}
 	return r.observeMembers(ctx, in)
 }

@@ -18,7 +18,7 @@ import (
 	"github.com/vmstate/vmstate/pkg/snapshotset"
 )
 
-// +kubebuilder:rbac:groups=snapshot.storage.k8s.io,resources=volumesnapshotclasses,verbs=list
+// +kubebuilder:rbac:groups=snapshot.storage.k8s.io,resources=volumesnapshotclasses,verbs=list;watch
 // +kubebuilder:rbac:groups=snapshot.storage.k8s.io,resources=volumesnapshots,verbs=get;list;watch;create;delete
 // +kubebuilder:rbac:groups=snapshot.storage.k8s.io,resources=volumesnapshotcontents,verbs=get;list;watch
 // +kubebuilder:rbac:groups=groupsnapshot.storage.k8s.io,resources=volumegroupsnapshotclasses,verbs=list
@@ -29,7 +29,7 @@ import (
 func (r *BackupReconciler) storage(ctx context.Context) (snapshotset.Storage, error) {
 	out := snapshotset.Storage{Knowledge: r.Knowledge}
 	classes := &snapshotv1.VolumeSnapshotClassList{}
-	err := r.Live.List(ctx, classes)
+	err := r.List(ctx, classes)
 	if err != nil && !meta.IsNoMatchError(err) {
 		return out, fmt.Errorf("list VolumeSnapshotClasses: %w", err)
 	}

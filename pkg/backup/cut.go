@@ -43,7 +43,7 @@ func because(trouble string) string {
 }
 
 func makeSnapshots(in Observed, a *v1alpha1.MomentAttempt) Decision {
-	choice, r := snapshotset.Choose(recorded(in.Backup), in.Storage)
+	choice, r := snapshotset.Choose(Recorded(in.Backup), in.Storage)
 	if r != nil {
 		return in.fail(r.Reason, "%s", r.Message)
 	}
@@ -59,9 +59,9 @@ func makeSnapshots(in Observed, a *v1alpha1.MomentAttempt) Decision {
 	return in.act(v1alpha1.ReasonTakingSnapshot, "cutting the snapshots", actions...)
 }
 
-// recorded is the machine as it was recorded, so that nothing is read again between the first
+// Recorded is the machine as it was recorded, so that nothing is read again between the first
 // reading and the cut; that it is still so is proven afterwards.
-func recorded(b *v1alpha1.VMStateBackup) inventory.Inventory {
+func Recorded(b *v1alpha1.VMStateBackup) inventory.Inventory {
 	out := inventory.Inventory{VM: *b.Status.VM, Running: b.Status.VM.InstanceUID != ""}
 	for _, v := range b.Status.Volumes {
 		out.Volumes = append(out.Volumes, inventory.Volume{BackupVolume: v})

@@ -44,6 +44,9 @@ type Observed struct {
 	Children []Child
 }
 
+// ReadOnce says that the first reading is there.
+func (in Observed) ReadOnce() bool { return hasState(in.Backup) && in.Witness.witness().First != nil }
+
 // ReadTwice says that nothing more is expected from a witness.
 func (in Observed) ReadTwice() bool {
 	return !hasState(in.Backup) || in.Witness.witness().Second != nil

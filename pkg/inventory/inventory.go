@@ -110,8 +110,7 @@ func Of(in Seen) (Inventory, *Refusal) {
 	if !out.Running {
 		return out, nil
 	}
-	out.Paused = has(in.VMI, kubevirtv1.VirtualMachineInstancePaused)
-	out.Agent = has(in.VMI, kubevirtv1.VirtualMachineInstanceAgentConnected)
+	out.Paused, out.Agent = Paused(in.VMI), Agent(in.VMI)
 	out.Placement, r = placement(in)
 	if r != nil {
 		return Inventory{}, r
@@ -154,6 +153,16 @@ func effective(in Seen) *kubevirtv1.VirtualMachineInstanceSpec {
 	default:
 		return &kubevirtv1.VirtualMachineInstanceSpec{}
 	}
+}
+
+// Agent says that a guest agent is connected.
+func Agent(vmi *kubevirtv1.VirtualMachineInstance) bool {
+	return has(vmi, kubevirtv1.VirtualMachineInstanceAgentConnected)
+}
+
+// Paused says that the instance is paused.
+func Paused(vmi *kubevirtv1.VirtualMachineInstance) bool {
+	return has(vmi, kubevirtv1.VirtualMachineInstancePaused)
 }
 
 func has(vmi *kubevirtv1.VirtualMachineInstance, kind kubevirtv1.VirtualMachineInstanceConditionType) bool {
