@@ -130,12 +130,13 @@ func (w *restoreWorld) claim(name, stateOf string) {
 	pv.ObjectMeta = metav1.ObjectMeta{Name: volume}
 	pv.Spec.StorageClassName = class
 	pv.Spec.AccessModes = c.Spec.AccessModes
-	pv.Spec.ClaimRef = nil
+	// Reserved for it: the claims that other stories make are pending, and take what they find.
+	pv.Spec.ClaimRef = &corev1.ObjectReference{Kind: "PersistentVolumeClaim", APIVersion: "v1", Namespace: w.namespace, Name: name}
 	pv.Spec.PersistentVolumeReclaimPolicy = corev1.PersistentVolumeReclaimDelete
 	w.must(w.cluster.Client.Create(w.t.Context(), pv))
 	w.t.Cleanup(func() { _ = w.cluster.Client.Delete(context.Background(), pv) })
 	w.create(c)
-	kube.Eventually(w.t, 3*time.Minute, func() error {
+	kube.Eventually(w.t, time.Minute, func() error {
 		if !w.get(name, c) || c.Status.Phase != corev1.ClaimBound {
 			return fmt.Errorf("claim %q is not bound", name)
 		}
