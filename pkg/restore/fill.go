@@ -6,6 +6,8 @@ import (
 	"strings"
 
 	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/vmstate/vmstate/api/v1alpha1"
@@ -37,7 +39,7 @@ func fill(in Observed) Decision {
 		})
 	}
 	if in.Restore.Status.From.Commit == nil && in.Machine.State() == nil {
-		return verified(in) // snapshots alone: the storage vouches for them
+		return fromSnapshots(in)
 	}
 	return runImport(in)
 }
@@ -98,6 +100,28 @@ func plannedRevisions(in Observed) []*appsv1.ControllerRevision {
 	return out
 }
 
+// fromSnapshots waits until the storage has made the claims: it vouches for what is in them.
+// Those that are bound when a pod first uses them cannot be waited for.
+func fromSnapshots(in Observed) Decision {
+	for _, v := range in.Restore.Status.Volumes {
+		c := in.Claims[v.ClaimName]
+		if c.Status.Phase != corev1.ClaimBound && !bindsLater(in, c) {
+			return working(in, v1alpha1.ReasonFilling, "waiting until the storage has made claim %q from its snapshot", v.ClaimName)
+		}
+	}
+	return verified(in)
+}
+
+func bindsLater(in Observed, c *corev1.PersistentVolumeClaim) bool {
+	if in.Cluster == nil || c.Spec.StorageClassName == nil {
+		return false
+	}
+	return slices.ContainsFunc(in.Cluster.StorageClasses, func(class storagev1.StorageClass) bool {
+		mode := class.VolumeBindingMode
+		return class.Name == *c.Spec.StorageClassName && mode != nil && *mode == storagev1.VolumeBindingWaitForFirstConsumer
+	})
+}
+
 func runImport(in Observed) Decision {
 	job := in.Import
 	if job == nil || job.UID == "" {
@@ -143,7 +167,11 @@ func imported(in Observed) Decision {
 }
 
 func verified(in Observed) Decision {
-	d := working(in, v1alpha1.ReasonFilling, "filled and read back %d volumes", len(in.Restore.Status.Volumes))
+	text := "filled and read back %d volumes"
+	if in.Restore.Status.From.Commit == nil {
+		text = "made %d volumes from their snapshots"
+	}
+	d := working(in, v1alpha1.ReasonFilling, text, len(in.Restore.Status.Volumes))
 	return d.record(func(s *v1alpha1.VMStateRestoreStatus) {
 		s.Summary.Progress = "100 %"
 		for i := range s.Volumes {

@@ -27,7 +27,8 @@ type Observed struct {
 	Resolve, Import *JobSeen
 	// Machine is decoded from status.from; nil until it is recorded.
 	Machine *Machine
-	// Cluster is looked at during the preflight alone.
+	// Cluster is looked at during the preflight; its storage classes alone during a fill
+	// from snapshots.
 	Cluster *Cluster
 	// Target is the virtual machine under the name that is restored to; read live.
 	Target *Target

@@ -55,6 +55,8 @@ func Plan(in Observed) Decision {
 		return giveUp(in, v1alpha1.ReasonSwitchFailed, "the restore was deleted before it was done; nothing was replaced")
 	case s.From == nil:
 		return resolve(in)
+	case sourceGone(in):
+		return giveUp(in, v1alpha1.ReasonBackupNotFound, "backup %q was deleted before its volumes were restored; nothing was replaced", in.Restore.Spec.Source.BackupRef.Name)
 	case len(s.Volumes) == 0:
 		return preflight(in)
 	case !filled(in):
@@ -62,6 +64,15 @@ func Plan(in Observed) Decision {
 	default:
 		return switchOver(in)
 	}
+}
+
+// sourceGone: snapshots go with their backup, and the store of a backup is known from it.
+func sourceGone(in Observed) bool {
+	if in.Restore.Spec.Source.BackupRef == nil || len(in.Restore.Status.Volumes) > 0 && filled(in) {
+		return false
+	}
+	return in.Backup == nil || in.Backup.DeletionTimestamp != nil ||
+		in.Restore.Status.From.Commit == nil && in.Backup.Status.Local == nil
 }
 
 // decide starts a decision from what is recorded already.

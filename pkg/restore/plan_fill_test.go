@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -200,6 +201,31 @@ func TestPlanFill(t *testing.T) {
 					s.Volumes[0].Verified, s.Volumes[1].Verified = true, true
 				}},
 		},
+		"SnapshotsGone": {
+			reason: "without its backup a claim would be made blank",
+			story:  []option{planned, local, noBackup},
+			want: want{state: conditions.Failing, reason: v1alpha1.ReasonBackupNotFound, after: soon,
+				message: `backup "nightly" was deleted before its volumes were restored; nothing was replaced`,
+				record:  failure(v1alpha1.ReasonBackupNotFound, `backup "nightly" was deleted before its volumes were restored; nothing was replaced`)},
+		},
+		"SnapshotNotMade": {
+			reason: "a claim that the storage has not made is no restored disk",
+			story:  []option{local, known, stateless, pendingRoot},
+			want: want{reason: v1alpha1.ReasonFilling, after: patience,
+				message: `waiting until the storage has made claim "` + newRoot + `" from its snapshot`},
+		},
+		"SnapshotBindsLater": {
+			reason: "a claim that waits for its first pod cannot be waited for",
+			story: []option{local, known, stateless, pendingRoot, func(_ *testing.T, s *story) {
+				later := storagev1.VolumeBindingWaitForFirstConsumer
+				s.in.Cluster.StorageClasses[0].VolumeBindingMode = &later
+			}},
+			want: want{reason: v1alpha1.ReasonFilling, message: "made 1 volumes from their snapshots", after: soon,
+				record: func(s *v1alpha1.VMStateRestoreStatus) {
+					s.Summary.Progress = "100 %"
+					s.Volumes[0].Verified = true
+				}},
+		},
 		"ClaimReplaced": {
 			reason: "a claim that was deleted and made again is empty",
 			story:  []option{known, func(_ *testing.T, s *story) { s.in.Claims[newRoot].UID = "another" }},
@@ -224,6 +250,18 @@ func TestPlanFill(t *testing.T) {
 		},
 	})
 }
+
+func noBackup(_ *testing.T, s *story) { s.in.Backup = nil }
+
+// stateless: the machine keeps no firmware state.
+func stateless(_ *testing.T, s *story) {
+	s.docs.Identity.PersistentTPM, s.docs.Identity.PersistentEFI = false, false
+	s.in.Restore.Status.From.Commit = nil
+	s.in.Restore.Status.From.Volumes = s.in.Restore.Status.From.Volumes[:1]
+	s.in.Restore.Status.Volumes = s.in.Restore.Status.Volumes[:1]
+}
+
+func pendingRoot(_ *testing.T, s *story) { s.in.Claims[newRoot].Status.Phase = corev1.ClaimPending }
 
 // TestImportTold shows what the Jobs are told and see, for a store and for snapshots.
 func TestImportTold(t *testing.T) {
