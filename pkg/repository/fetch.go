@@ -29,25 +29,32 @@ type restoreWorker struct {
 	plain   []byte
 }
 
-func (r *restore) makeWorkers() error {
-	for range restoreWorkers {
+// atWork returns as many workers as there are jobs, restoreWorkers at most.
+func (r *restore) atWork(jobs int) ([]*restoreWorker, error) {
+	n := min(jobs, restoreWorkers)
+	for len(r.workers) < n {
 		d, err := frame.NewDecoder()
 		if err != nil {
-			return err
+			return nil, err
 		}
 		r.workers = append(r.workers, &restoreWorker{
 			run: r, decoder: d, openers: map[keys.Origin]*frame.Opener{},
 			hasher: index.NewHasher(r.opened.epoch.Set, r.opened.record.Domain),
 		})
 	}
-	return nil
+	return r.workers[:n], nil
 }
 
 // fetch brings the units of the window into the target.
 func (r *restore) fetch(ctx context.Context) error {
+	planned := r.window.requests()
+	workers, err := r.atWork(len(planned))
+	if err != nil {
+		return err
+	}
 	requests := make(chan request)
 	group, ctx := errgroup.WithContext(ctx)
-	for _, w := range r.workers {
+	for _, w := range workers {
 		group.Go(func() error {
 			for q := range requests {
 				if err := w.request(ctx, q); err != nil {
@@ -59,7 +66,7 @@ func (r *restore) fetch(ctx context.Context) error {
 	}
 	group.Go(func() error {
 		defer close(requests)
-		for _, q := range r.window.requests() {
+		for _, q := range planned {
 			select {
 			case requests <- q:
 			case <-ctx.Done():

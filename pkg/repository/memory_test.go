@@ -25,11 +25,11 @@ func (p *peak) sample() {
 
 const (
 	hugeSize   = 16 << 40
-	hugeStride = 4 << 30
+	hugeStride = 16 << 30
 	hugePiece  = 64 << 10
 )
 
-// hugeDisk has a piece of data every 4 GiB, which tells where it is.
+// hugeDisk has a piece of data every 16 GiB, which tells where it is.
 type hugeDisk struct {
 	peak    *peak
 	version uint64

@@ -62,7 +62,7 @@ type mutation struct {
 func mutations(key string, objects map[string][]byte) []mutation {
 	body := objects[key]
 	var out []mutation
-	for _, share := range []int{0, 1, 7, 13, 50, 66, 93, 99, 100} {
+	for _, share := range []int{0, 7, 50, 93, 100} {
 		at := min(len(body)*share/100, len(body)-1)
 		flipped := bytes.Clone(body)
 		flipped[at] ^= 1 << (share % 8)
@@ -91,7 +91,7 @@ var detected = []error{
 // backups. Each restore either fails, saying what and naming the object, or gives
 // exactly what was backed up; never anything else.
 func TestMutations(t *testing.T) {
-	first, second := chainOfTwo(3 << 19)
+	first, second := chainOfTwo(5 << 18)
 	w := newWorld(t, nil)
 	one := w.backup("one", nil, first)
 	two := w.backup("two", one, second)
@@ -120,7 +120,7 @@ func TestMutations(t *testing.T) {
 		}
 	}
 	// Objects of the other chain, and sessions, are not needed; the rest is.
-	if unharmed > len(refs)*len(objects)*30/2 {
+	if unharmed > len(refs)*len(objects)*20/2 {
 		t.Errorf("%d mutations did no harm; do they mutate anything?", unharmed)
 	}
 }
@@ -161,7 +161,7 @@ func checkDetected(t *testing.T, what, key string, err error) {
 // TestReplay puts an older backup in the place of a newer one, and copies a commit to
 // a name that it was not made for.
 func TestReplay(t *testing.T) {
-	first, second := chainOfTwo(3 << 19)
+	first, second := chainOfTwo(5 << 18)
 	w := newWorld(t, nil)
 	one := w.backup("one", nil, first)
 	two := w.backup("two", one, second)
@@ -187,7 +187,7 @@ func TestReplay(t *testing.T) {
 // TestBrokenParent: a backup whose parent has a damaged index says so, and is made
 // whole by one that takes nothing over.
 func TestBrokenParent(t *testing.T) {
-	first, second := chainOfTwo(3 << 19)
+	first, second := chainOfTwo(5 << 18)
 	w := newWorld(t, nil)
 	one := w.backup("one", nil, first)
 	objects := contents(t, w.store)

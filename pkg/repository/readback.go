@@ -26,9 +26,17 @@ func (r *restore) verify(ctx context.Context) error {
 	if err := r.spec.Target.Sync(); err != nil {
 		return fmt.Errorf("sync the target: %w", err)
 	}
+	jobs := len(r.window.units)
+	for _, z := range r.window.zeros {
+		jobs += int(z.Length/backBytes) + 1
+	}
+	workers, err := r.atWork(jobs)
+	if err != nil || len(workers) == 0 {
+		return err
+	}
 	spans := make(chan unitSpan)
 	group, ctx := errgroup.WithContext(ctx)
-	for _, w := range r.workers {
+	for _, w := range workers {
 		group.Go(func() error {
 			for s := range spans {
 				if err := w.check(ctx, s); err != nil {

@@ -73,12 +73,11 @@ func (r *Repository) newRestore(ctx context.Context, o *opened, v *commit.Volume
 	if spec.Progress == nil {
 		spec.Progress = func(RestoreProgress) {}
 	}
-	run := &restore{
+	return &restore{
 		repo: r, opened: o, volume: v, spec: spec, keys: k,
 		nodes: o.nodes(), objects: objects{r.store, o.header.VM},
 		progress: RestoreProgress{Volume: v.Name, Total: v.Size},
-	}
-	return run, run.makeWorkers()
+	}, nil
 }
 
 func (r *restore) result() RestoreResult {
