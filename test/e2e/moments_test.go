@@ -122,7 +122,7 @@ func TestWithoutTheWitnessCopiesAreTorn(t *testing.T) {
 	const ns, vm = "torn", "counter"
 	n := captures(t)
 	check(t, ns, env.Namespace(ctx, ns))
-	check(t, ns, env.Guest(ctx, ns, vm, story.GuestOptions{Step: "1ms"}))
+	check(t, ns, env.Guest(ctx, ns, vm, story.GuestOptions{Step: "fast"}))
 	_, err := env.Verdict(ctx, 5*time.Minute, ns, vm)
 	check(t, ns, err)
 	reader := filepath.Join(env.Work, "readstate")

@@ -163,12 +163,22 @@ spec:
 	return r.UntilReady(ctx, 10*time.Minute, ns, "vmstaterestore/"+s.Name, say)
 }
 
-// Left lists what of vmstate's making is still in a namespace: objects with its label, and claims,
-// snapshots and group snapshots that are not the virtual machine's.
+// Left lists what vmstate made on the way and has not removed: everything with its label but the
+// accounts of the stores' hourly probe and their keys, and claims that a restore gave to a virtual machine or
+// keeps for a while.
 func (r *Runner) Left(ctx context.Context, ns string) (string, error) {
-	kinds := "jobs,pods,serviceaccounts,rolebindings,persistentvolumeclaims,secrets,volumesnapshots,volumegroupsnapshots,vmstatereports"
+	kinds := "jobs,pods,serviceaccounts,rolebindings,configmaps,persistentvolumeclaims,secrets,volumesnapshots,volumegroupsnapshots,vmstatereports"
 	out, err := r.K(ctx, "-n", ns, "get", kinds, "-l", vmstate.LabelManagedBy+"="+vmstate.ManagedBy, "-o", "name")
-	return strings.TrimSpace(out), err
+	var left []string
+	for line := range strings.Lines(out) {
+		line = strings.TrimSpace(line)
+		kind, name, _ := strings.Cut(line, "/")
+		kept := kind == "persistentvolumeclaim" && !strings.HasPrefix(name, "vmstate-") || strings.HasSuffix(name, "-repository-keys")
+		if !kept && !strings.HasSuffix(name, "-setup") && line != "" {
+			left = append(left, line)
+		}
+	}
+	return strings.Join(left, " "), err
 }
 
 // NodeName is the node that a virtual machine runs on.
