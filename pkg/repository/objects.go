@@ -48,3 +48,13 @@ func readError(err error) error {
 func isBroken(err error) bool {
 	return errors.Is(err, ErrDamaged) || errors.Is(err, ErrMissing) || errors.Is(err, ErrNotAuthentic)
 }
+
+// isOfOne reports whether err is about one backup, so that a list can go on.
+func isOfOne(err error) bool {
+	for _, kind := range []error{ErrInvalid, ErrUnsupported, ErrWrongIdentity, ErrNoIdentity, ErrNoCommit} {
+		if errors.Is(err, kind) {
+			return true
+		}
+	}
+	return isBroken(err)
+}

@@ -15,6 +15,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
+	"github.com/vmstate/vmstate/pkg/objectstore"
+	"github.com/vmstate/vmstate/pkg/objectstore/faultstore"
 	"github.com/vmstate/vmstate/pkg/repository"
 	"github.com/vmstate/vmstate/pkg/repository/keys"
 )
@@ -383,5 +385,56 @@ func TestBeginRefuses(t *testing.T) {
 				t.Errorf("error is %v", err)
 			}
 		})
+	}
+}
+
+// TestListGoesOn: one record that cannot be read is told, and hides no other; a store
+// that fails ends the list with its error.
+func TestListGoesOn(t *testing.T) {
+	in, _ := chainOfTwo(3 << 19)
+	w := newWorld(t, nil)
+	one := w.backup("one", nil, in)
+	two := w.backup("two", one, in)
+	three := w.backup("three", two, in)
+	objects := contents(t, w.store)
+	bad := bytes.Clone(objects[two.Key])
+	bad[len(bad)/2] ^= 1
+	w.mutate(two.Key, mutation{"flip", bad}, objects)
+	var seen []repository.CommitRef
+	var told error
+	for c, err := range w.reader().Commits(t.Context()) {
+		if err != nil {
+			told = errors.Join(told, err)
+			continue
+		}
+		seen = append(seen, c.CommitRef)
+	}
+	if diff := cmp.Diff([]repository.CommitRef{one.CommitRef, three.CommitRef}, seen); diff != "" {
+		t.Errorf("backups (-want +got):\n%s", diff)
+	}
+	if !errors.Is(told, repository.ErrNotAuthentic) || !strings.Contains(told.Error(), two.Key) {
+		t.Errorf("the damaged one was told as %v", told)
+	}
+	gone := faultstore.New(w.store, faultstore.Faults{})
+	w.store = gone
+	reader := w.reader()
+	gone.Set(faultstore.Faults{Before: func(c faultstore.Call) error {
+		if strings.HasPrefix(c.Key, "c/") && c.Op == faultstore.Open {
+			return objectstore.ErrUnreachable
+		}
+		return nil
+	}})
+	n := 0
+	for _, err := range reader.Commits(t.Context()) {
+		n++
+		if !errors.Is(err, objectstore.ErrUnreachable) {
+			t.Errorf("list over a store that is gone: %v", err)
+		}
+	}
+	if n != 1 {
+		t.Errorf("list over a store that is gone yields %d times", n)
+	}
+	if _, err := reader.Latest(t.Context(), "prod", "db"); !errors.Is(err, objectstore.ErrUnreachable) {
+		t.Errorf("latest over a store that is gone: %v", err)
 	}
 }

@@ -89,7 +89,7 @@ func (r *Repository) Commits(ctx context.Context) iter.Seq2[*Commit, error] {
 			if errors.Is(err, ErrAborted) {
 				continue
 			}
-			if !yield(c, err) || err != nil && !isBroken(err) && !errors.Is(err, ErrInvalid) {
+			if !yield(c, err) || err != nil && !isOfOne(err) {
 				return
 			}
 		}
@@ -158,7 +158,7 @@ func (r *Repository) Latest(ctx context.Context, namespace, name string) (*Commi
 		c, err := r.Commit(ctx, CommitRef{Key: info.Key})
 		switch {
 		case errors.Is(err, ErrAborted):
-		case err != nil && !isBroken(err) && !errors.Is(err, ErrInvalid):
+		case err != nil && !isOfOne(err):
 			return nil, err
 		case err != nil:
 			unread[at.VM] = err
