@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -80,10 +81,10 @@ func (a *app) backup(ctx context.Context, vm string, f *backupFlags) error {
 		}
 		return backupState(b), nil
 	})
-	if err != nil {
+	if ctx.Err() != nil {
 		return err
 	}
-	return a.printBackup(b)
+	return errors.Join(err, a.printBackup(b))
 }
 
 // chooseStore is the store named, or the only one that there is.

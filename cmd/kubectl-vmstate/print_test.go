@@ -49,6 +49,7 @@ func TestBar(t *testing.T) {
 	bar25 := func(full int) string { return strings.Repeat("█", full) + strings.Repeat("░", barWidth-full) }
 	cases := map[string]struct {
 		terminal bool
+		columns  int
 		want     []string
 	}{
 		"Log": {want: []string{
@@ -66,12 +67,15 @@ func TestBar(t *testing.T) {
 			"Exporting         " + bar25(14) + "   50 %  50.0 MiB of 100.0 MiB  2.5 MiB/s  0:20 left  sent 9.0 MiB",
 			"Stored            " + bar25(28) + "  100 %  100.0 MiB of 100.0 MiB",
 		}, "\r\x1b[K"), ""}},
+		"NarrowTerminal": {terminal: true, columns: 20, want: []string{strings.Join([]string{"",
+			"Witnessing", "Witnessing", "Exporting         ░", "Exporting         █", "Exporting         █", "Stored            █",
+		}, "\r\x1b[K"), ""}},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			var out strings.Builder
 			now := time.Date(2026, 11, 30, 2, 0, 0, 0, time.UTC)
-			b := &bar{out: &out, terminal: tc.terminal, now: func() time.Time { return now }}
+			b := &bar{out: &out, terminal: tc.terminal, columns: func() int { return tc.columns }, now: func() time.Time { return now }}
 			for _, s := range steps {
 				now = now.Add(s.after)
 				b.show(s.reading)

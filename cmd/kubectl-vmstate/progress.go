@@ -17,7 +17,9 @@ const barWidth = 28
 type bar struct {
 	out      io.Writer
 	terminal bool
-	now      func() time.Time
+	// columns of the terminal; 0 if they are not known.
+	columns func() int
+	now     func() time.Time
 
 	step    string
 	started time.Time
@@ -38,7 +40,14 @@ type reading struct {
 
 func newBar(out io.Writer) *bar {
 	file, ok := out.(*os.File)
-	return &bar{out: out, terminal: ok && term.IsTerminal(int(file.Fd())), now: time.Now}
+	columns := func() int {
+		width, _, err := term.GetSize(int(file.Fd()))
+		if err != nil {
+			return 0
+		}
+		return width
+	}
+	return &bar{out: out, terminal: ok && term.IsTerminal(int(file.Fd())), columns: columns, now: time.Now}
 }
 
 // show draws r.
@@ -48,7 +57,11 @@ func (b *bar) show(r reading) {
 		b.step, b.started, b.first, b.tenth = r.step, b.now(), r.done, 0
 	}
 	if b.terminal {
-		fmt.Fprintf(b.out, "\r\x1b[K%s", b.line(r))
+		line := []rune(b.line(r))
+		if width := b.columns(); width > 0 && len(line) >= width {
+			line = line[:width-1] // a line that wraps cannot be drawn over
+		}
+		fmt.Fprintf(b.out, "\r\x1b[K%s", string(line))
 		b.drawn = true
 		return
 	}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -87,13 +88,10 @@ func (a *app) restore(ctx context.Context, args []string, f *restoreFlags) error
 		}
 		return restoreState(r), nil
 	})
-	if err != nil && ctx.Err() == nil {
-		a.printFindings(r.Status.Findings)
-	}
-	if err != nil {
+	if ctx.Err() != nil {
 		return err
 	}
-	return a.printRestore(r)
+	return errors.Join(err, a.printRestore(r))
 }
 
 // restoreName is the name asked for, or one that says what it is of.

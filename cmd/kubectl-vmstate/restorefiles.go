@@ -83,7 +83,8 @@ func (a *app) restoreFiles(ctx context.Context, vm, id, output string) error {
 	err = r.run(ctx)
 	r.progress.end()
 	if err != nil {
-		return fmt.Errorf("restore files of backup %s: %w", shortID(c.Digest), err)
+		// What is not whole is of no use, and looks as if it were.
+		return errors.Join(fmt.Errorf("restore files of backup %s: %w", shortID(c.Digest), err), empty(output))
 	}
 	return a.printView(viewOfCommit(c))
 }
@@ -103,10 +104,23 @@ func makeEmpty(dir string) error {
 	return nil
 }
 
+// empty removes what is in a directory that was empty before.
+func empty(dir string) error {
+	entries, err := os.ReadDir(dir)
+	for _, e := range entries {
+		err = errors.Join(err, os.RemoveAll(filepath.Join(dir, e.Name())))
+	}
+	return err
+}
+
 func (r *fileRestore) run(ctx context.Context) error {
 	var disks []string
 	for _, v := range r.commit.Volumes {
 		if v.Kind == repository.KindBlock {
+			// Whoever made the store chose the name; it must not lead out of the directory.
+			if v.Name == "" || v.Name != filepath.Base(v.Name) {
+				return fmt.Errorf("%w: volume name %q is not a file name", errDamaged, v.Name)
+			}
 			r.total += v.Size
 			disks = append(disks, v.Name)
 		}
