@@ -52,3 +52,34 @@ func halt(ctx context.Context, ns, vm string) error {
 	_, err := env.K(ctx, "-n", ns, "wait", "--for=delete", "vmi/"+vm, "--timeout=120s")
 	return err
 }
+
+// TestGroupAndStateWithoutSnapshots backs up a running machine with two disks, whose firmware state is on
+// storage that cannot make snapshots (FC-002, FC-017), and brings it back under another name with another
+// UUID (FC-003, FC-004, FC-027).
+func TestGroupAndStateWithoutSnapshots(t *testing.T) {
+	ctx := t.Context()
+	const ns, vm = "group", "db"
+	namespace(ctx, t, ns)
+	check(t, ns, env.Guest(ctx, ns, vm, story.GuestOptions{Step: "4s", SecondDisk: true, StateClass: "nosnap"}))
+	_, err := env.Verdict(ctx, 5*time.Minute, ns, vm)
+	check(t, ns, err)
+	b, err := env.Backup(ctx, ns, "both", vm, nil)
+	check(t, ns, err)
+	if b.Status.Moment.Disks != vmstate.DisksGroup || b.Status.Moment.State != vmstate.StateWitness {
+		t.Errorf("the moment of two disks is %+v", b.Status.Moment)
+	}
+	t.Logf("group: window %d ms, quiesce %s, frozen %d ms", b.Status.Moment.WindowMilliseconds, b.Status.Moment.Quiesce, b.Status.Moment.FrozenMilliseconds)
+	_, err = env.K(ctx, "-n", ns, "delete", "vm", vm, "--wait")
+	check(t, ns, err)
+	spec := story.RestoreSpec{Name: "renamed", Mode: "NewVM", Source: "{backupRef: {name: both}}",
+		Extra: "  target: {vmName: other}\n  tpmPolicy: Keep\n  firmwareUUID: New\n  macAddresses: New\n  startPolicy: Start\n" +
+			"  storage: [{role: FirmwareState, storageClassName: reflink}]\n"}
+	check(t, ns, env.Restore(ctx, ns, spec, nil))
+	verdict, err := env.Verdict(ctx, 5*time.Minute, ns, "other")
+	check(t, ns, err)
+	t.Logf("under another name: %s", verdict)
+	if !strings.HasPrefix(verdict, "STATE OK") {
+		t.Errorf("under another name and UUID the guest says %q", verdict)
+	}
+	nothingLeft(ctx, t, ns)
+}

@@ -19,6 +19,43 @@ type GuestOptions struct {
 	VolumeMode string
 	// StorageClass of the disk's claim; empty for the default class.
 	StorageClass string
+	// StateClass makes the claim for the firmware state before KubeVirt does, on that class.
+	StateClass string
+	// SecondDisk adds an empty disk in Block mode, on the class of the first.
+	SecondDisk bool
+}
+
+const (
+	rootDisk   = "          - name: root\n            disk:\n              bus: virtio\n"
+	secondDisk = "          - name: data\n            disk:\n              bus: virtio\n"
+)
+
+// more makes what a guest needs beside its disk, and adds it to its manifest.
+func (e *Env) more(ctx context.Context, ns, vm string, o GuestOptions, manifest string) (string, error) {
+	if o.StateClass != "" {
+		err := e.Apply(ctx, fmt.Sprintf(`apiVersion: v1
+kind: PersistentVolumeClaim
+metadata: {name: persistent-state-for-%[1]s-made1, namespace: %[2]s, labels: {persistent-state-for: %[1]s}}
+spec: {accessModes: [ReadWriteOnce], resources: {requests: {storage: 16Mi}}, storageClassName: %[3]s}
+`, vm, ns, o.StateClass))
+		if err != nil {
+			return "", err
+		}
+	}
+	if !o.SecondDisk {
+		return manifest, nil
+	}
+	class := ""
+	if o.StorageClass != "" {
+		class = ", storageClassName: " + o.StorageClass
+	}
+	err := e.Apply(ctx, fmt.Sprintf(`apiVersion: v1
+kind: PersistentVolumeClaim
+metadata: {name: %s-data, namespace: %s}
+spec: {accessModes: [ReadWriteOnce], volumeMode: Block, resources: {requests: {storage: 64Mi}}%s}
+`, vm, ns, class))
+	manifest = strings.Replace(manifest, rootDisk, rootDisk+secondDisk, 1)
+	return manifest + fmt.Sprintf("      - name: data\n        persistentVolumeClaim:\n          claimName: %s-data\n", vm), err
 }
 
 // Guest makes a virtual machine of the test guest with its disk, and starts it.
@@ -44,14 +81,18 @@ spec: {accessModes: [ReadWriteOnce], volumeMode: %s, resources: {requests: {stor
 	if err != nil {
 		return err
 	}
-	if _, err := e.Run(ctx, nil, e.Cluster, "load-disk", ns, claim, image); err != nil {
+	if err := e.loadDisk(ctx, ns, claim, image); err != nil {
 		return err
 	}
 	manifest, err := e.Run(ctx, nil, e.GuestTool, "manifest", "-name", vm, "-namespace", ns, "-claim", claim, "-step", o.Step)
 	if err != nil {
 		return err
 	}
-	return e.Apply(ctx, string(manifest))
+	text, err := e.more(ctx, ns, vm, o, string(manifest))
+	if err != nil {
+		return err
+	}
+	return e.Apply(ctx, text)
 }
 
 // guestDiskBytes is the capacity of a guest's claim: the image and room to spare, on an ext4

@@ -23,7 +23,8 @@ type Say func(format string, args ...any)
 // Start brings a cluster with the product in it. With KUBECONFIG set that cluster is used: the
 // product is installed in it already, and the bucket is named by VMSTATE_S3_ENDPOINT,
 // VMSTATE_S3_BUCKET, VMSTATE_S3_ACCESS_KEY, VMSTATE_S3_SECRET_KEY and, where needed,
-// VMSTATE_S3_REGION and VMSTATE_S3_CA (a file). Otherwise test/cluster builds and starts one.
+// VMSTATE_S3_REGION and VMSTATE_S3_CA (a file); the guest's disk is written by a pod of
+// VMSTATE_DEMO_LOADER_IMAGE (default busybox). Otherwise test/cluster builds and starts one.
 func Start(ctx context.Context, say Say) (*Env, error) {
 	root, err := repositoryRoot(ctx)
 	if err != nil {
