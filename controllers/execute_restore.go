@@ -104,11 +104,14 @@ func (e *executor) setRunStrategy(ctx context.Context, owner client.Object, a ac
 		return err
 	}
 	ctrl.LoggerFrom(ctx).Info("Setting run strategy of VM", "VirtualMachine", klog.KObj(vm), "runStrategy", a.Strategy)
-	patch := map[string]any{
+	patch, err := mergePatch(map[string]any{
 		"metadata": map[string]any{"uid": string(vm.UID)},
 		"spec":     map[string]any{"running": nil, "runStrategy": a.Strategy},
+	})
+	if err != nil {
+		return err
 	}
-	return wrap(e.client.Patch(ctx, vm, mergePatch(patch)), "set run strategy of VM %q", a.VM)
+	return wrap(e.client.Patch(ctx, vm, patch), "set run strategy of VM %q", a.VM)
 }
 
 // requestStart does what the start subresource does for a machine that is started by hand:
@@ -182,20 +185,23 @@ func (e *executor) deleteMade(ctx context.Context, owner, obj client.Object, nam
 // that our types do not know. Another version is a conflict, not a refusal, which a JSON
 // patch with a test could not tell apart.
 func (e *executor) patchVMStatus(ctx context.Context, vm *kubevirtv1.VirtualMachine, fields map[string]any) error {
-	patch := map[string]any{
+	patch, err := mergePatch(map[string]any{
 		"metadata": map[string]any{"uid": string(vm.UID), "resourceVersion": vm.ResourceVersion},
 		"status":   fields,
+	})
+	if err != nil {
+		return err
 	}
-	return wrap(e.client.Status().Patch(ctx, vm, mergePatch(patch)), "patch status of VM %q", vm.Name)
+	return wrap(e.client.Status().Patch(ctx, vm, patch), "patch status of VM %q", vm.Name)
 }
 
 // mergePatch is a JSON merge patch (RFC 7386); nil removes a field.
-func mergePatch(fields map[string]any) client.Patch {
+func mergePatch(fields map[string]any) (client.Patch, error) {
 	raw, err := json.Marshal(fields)
 	if err != nil {
-		panic(err) // maps of strings always encode
+		return nil, fmt.Errorf("encode patch: %w", err)
 	}
-	return client.RawPatch(types.MergePatchType, raw)
+	return client.RawPatch(types.MergePatchType, raw), nil
 }
 
 // unlessGone takes an object that is gone, or another one by now, for deleted.

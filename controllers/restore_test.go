@@ -99,6 +99,14 @@ func TestRestoreInPlace(t *testing.T) {
 	if got := kept(); len(got) != 2 {
 		t.Fatalf("kept %v before the time is over", got)
 	}
+	// A GitOps tool that writes the old spec back gets a machine that does not start, not a mix.
+	vm := w.restored()
+	restored := vm.DeepCopy()
+	vm.Spec.Template.Spec.Volumes[0].PersistentVolumeClaim.ClaimName = "root-db"
+	w.must(w.cluster.Client.Update(t.Context(), vm))
+	w.whole()
+	restored.ResourceVersion = vm.ResourceVersion
+	w.must(w.cluster.Client.Update(t.Context(), restored))
 	w.now = w.now.Add(2 * time.Hour)
 	w.step(w.reconciler())
 	if got := kept(); len(got) != 0 {

@@ -40,4 +40,9 @@
 // ordered. What holds is that an instance whose ordinary claim does not exist stops before
 // its firmware state is handled. So from before the first label moves until after the last,
 // the machine's spec names a claim that does not exist.
+//
+// Before the start every claim is compared with the UID that was filled; starting paused to
+// look at the launcher would tell no more, as the names hold the restore's UID and nobody
+// else makes them. The names of the replaced claims stop resolving while starts are still
+// denied, so that a tool which writes the old spec back gets a machine that does not start.
 package restore
