@@ -3,6 +3,7 @@ package restore
 import (
 	"testing"
 
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -156,6 +157,14 @@ func TestPlanFill(t *testing.T) {
 			story:  []option{planned},
 			want: want{reason: v1alpha1.ReasonFilling, message: "making 2 claims", after: step,
 				actions: []action.Action{action.CreateClaim{Claim: claims[0]}, action.CreateClaim{Claim: claims[1]}}},
+		},
+		"NoRevision": {
+			reason: "the instancetype comes back as it was, whatever this cluster has under its name",
+			story:  []option{made, typed, func(_ *testing.T, s *story) { s.in.Revisions = nil }},
+			want: want{reason: v1alpha1.ReasonFilling, message: "making 2 claims", after: step,
+				actions: []action.Action{action.CreateRevision{Revision: &appsv1.ControllerRevision{ObjectMeta: metav1.ObjectMeta{
+					Name: "db-instancetype-n4cd4", Namespace: "prod", Labels: map[string]string{v1alpha1.LabelOwnerUID: string(restoreUID)},
+				}}}}},
 		},
 		"OneClaimMissing": {
 			reason: "a crash between two creates must not lose a volume",

@@ -6,7 +6,9 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	appsv1 "k8s.io/api/apps/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	kubevirtv1 "kubevirt.io/api/core/v1"
 
 	"github.com/vmstate/vmstate/api/v1alpha1"
 	"github.com/vmstate/vmstate/pkg/action"
@@ -35,6 +37,17 @@ func appeared(owner string) option {
 }
 
 func recorded(_ *testing.T, s *story) { s.in.Restore.Status.Switch.VMUID = "vm-db" }
+
+func heldRecorded(_ *testing.T, s *story) { s.in.Restore.Status.Switch.HeldAt = at() }
+
+// typed: the machine has an instancetype, whose revision was made.
+func typed(_ *testing.T, s *story) {
+	s.docs.VM.Spec.Instancetype = &kubevirtv1.InstancetypeMatcher{Name: "u1.medium", RevisionName: "db-u1"}
+	s.docs.Revisions = []appsv1.ControllerRevision{{ObjectMeta: metav1.ObjectMeta{Name: "db-u1"}}}
+	s.in.Revisions = map[string]*appsv1.ControllerRevision{"db-instancetype-n4cd4": {ObjectMeta: metav1.ObjectMeta{
+		Name: "db-instancetype-n4cd4", UID: "revision-1", Labels: map[string]string{v1alpha1.LabelOwnerUID: string(restoreUID)},
+	}}}
+}
 
 func TestPlanNew(t *testing.T) {
 	held, err := heldMachine(seen(t, switching))
@@ -97,6 +110,12 @@ func TestPlanNew(t *testing.T) {
 			story:  []option{switching, appeared(string(restoreUID)), recorded},
 			want: want{reason: v1alpha1.ReasonSwitching, message: `denying starts of virtual machine "db"`, after: step,
 				actions: []action.Action{action.HoldVM{VM: "db", UID: "vm-db", Holder: holder}}},
+		},
+		"Revisions": {
+			reason: "the revisions go with the machine that needs them, in the same step as its claims",
+			story:  []option{switching, appeared(string(restoreUID)), recorded, denying, heldRecorded, handed, typed},
+			want: want{reason: v1alpha1.ReasonSwitching, message: `giving the new volumes to virtual machine "db"`, after: step,
+				actions: []action.Action{action.HandOver{Kind: action.KindRevision, Name: "db-instancetype-n4cd4", UID: "revision-1", Owner: ownedBy(build.VM("db"))}}},
 		},
 		"GivenUp": {
 			reason: "a new machine that is given up is removed, if it is ours",
