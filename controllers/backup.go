@@ -60,31 +60,41 @@ func (r *BackupReconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctr
 	}
 	seen, err := r.observe(ctx, b)
 	if err != nil {
-		r.thawOverdue(ctx, b)
-		return ctrl.Result{}, fmt.Errorf("observe: %w", err)
+		return r.blind(ctx, b, err)
 	}
-	before := b.Status.DeepCopy()
+	seen.Backup = b.DeepCopy() // actions write to b
 	d := backup.Plan(seen)
 	answers, err := r.executor().run(ctx, b, d.Actions)
 	if err != nil {
-		d = d.Interrupted(*before, answers, err) // same state, err as its message
+		d = d.Interrupted(seen, answers, err) // same state, err as its message
 	} else {
 		d = d.Settle(answers)
 	}
 	if apierrors.IsConflict(err) {
 		return ctrl.Result{RequeueAfter: time.Second}, r.report(ctx, b, d, false)
 	}
+	if err != nil && backup.Held(b) {
+		ctrl.LoggerFrom(ctx).Error(err, "Acting for a backup whose guest may be frozen")
+		return ctrl.Result{RequeueAfter: time.Second}, r.report(ctx, b, d, true)
+	}
 	return ctrl.Result{RequeueAfter: d.RequeueAfter}, errors.Join(err, r.report(ctx, b, d, true))
 }
 
-// thawOverdue thaws a guest past its deadline though nothing else could be seen. A pass that
-// sees records it.
-func (r *BackupReconciler) thawOverdue(ctx context.Context, b *v1alpha1.VMStateBackup) {
-	if thaw, overdue := backup.Overdue(b, r.now()); overdue {
-		answer := r.executor().unfreeze(ctx, b, thaw)
-		ctrl.LoggerFrom(ctx).Info("Thawed guest past its deadline, seeing nothing else", "failure", answer.Failure)
+// blind is a pass that could not look: a guest is thawed all the same when that is due.
+func (r *BackupReconciler) blind(ctx context.Context, b *v1alpha1.VMStateBackup, cause error) (ctrl.Result, error) {
+	cause = fmt.Errorf("observe: %w", cause)
+	if !backup.Held(b) {
+		return ctrl.Result{}, cause
 	}
+	ctrl.LoggerFrom(ctx).Error(cause, "Looking for a backup whose guest may be frozen")
+	d := backup.Blind(backup.Observed{Now: r.now(), Process: r.Process, Backup: b})
+	answers, err := r.executor().run(ctx, b, d.Actions)
+	after := min(max(d.RequeueAfter, time.Second), blindPause)
+	return ctrl.Result{RequeueAfter: after}, errors.Join(err, r.report(ctx, b, d.Settle(answers), false))
 }
+
+// blindPause is between two passes of a backup that cannot be looked at.
+const blindPause = 5 * time.Second
 
 func (r *BackupReconciler) executor() *executor {
 	return &executor{client: r.Client, live: r.Live, guests: r.Guests, image: r.Image, now: r.now}

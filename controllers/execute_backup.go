@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/http"
 	"time"
 
 	snapshotv1 "github.com/kubernetes-csi/external-snapshotter/client/v8/apis/volumesnapshot/v1"
@@ -211,21 +212,45 @@ func (e *executor) freeze(ctx context.Context, owner client.Object, a action.Fre
 		ctrl.LoggerFrom(ctx).Info("Freezing guest", "VirtualMachineInstance", klog.KRef(owner.GetNamespace(), a.Instance))
 		err = e.guests.Freeze(ctx, owner.GetNamespace(), a.Instance, a.Timeout)
 	}
-	return &action.Answer{Action: a, At: e.now(), Failure: text(err)}
+	return &action.Answer{Action: a, At: e.now(), Failure: text(err), Refused: refused(err)}
+}
+
+// refused says that an error is an answer which leaves nothing under way. A 5xx can come from any
+// hop on the way to the guest while the last goes on.
+func refused(err error) bool {
+	status := apierrors.APIStatus(nil)
+	if errors.Is(err, errAnotherInstance) {
+		return true
+	}
+	if !errors.As(err, &status) || apierrors.IsTimeout(err) || apierrors.IsTooManyRequests(err) {
+		return false
+	}
+	code := status.Status().Code
+	return code >= http.StatusBadRequest && code < http.StatusInternalServerError
 }
 
 func (e *executor) unfreeze(ctx context.Context, owner client.Object, a action.Unfreeze) *action.Answer {
 	ctx, cancel := context.WithTimeout(ctx, guestTimeout)
 	defer cancel()
 	err := e.sameInstance(ctx, owner.GetNamespace(), a.Instance, a.UID)
-	if apierrors.IsNotFound(err) || errors.Is(err, errAnotherInstance) {
+	if goneInstance(err, a.Instance) || errors.Is(err, errAnotherInstance) {
 		return &action.Answer{Action: a, At: e.now()} // what was frozen is gone
 	}
 	if err == nil {
 		ctrl.LoggerFrom(ctx).Info("Thawing guest", "VirtualMachineInstance", klog.KRef(owner.GetNamespace(), a.Instance))
-		err = client.IgnoreNotFound(e.guests.Unfreeze(ctx, owner.GetNamespace(), a.Instance))
+		err = e.guests.Unfreeze(ctx, owner.GetNamespace(), a.Instance)
+	}
+	if goneInstance(err, a.Instance) {
+		err = nil
 	}
 	return &action.Answer{Action: a, At: e.now(), Failure: text(err)}
+}
+
+// goneInstance: a 404 counts only if it names the instance, since KubeVirt's API itself can be
+// what is not found.
+func goneInstance(err error, instance string) bool {
+	status := apierrors.APIStatus(nil)
+	return errors.As(err, &status) && apierrors.IsNotFound(err) && status.Status().Details != nil && status.Status().Details.Name == instance
 }
 
 var errAnotherInstance = errors.New("another instance of that name")

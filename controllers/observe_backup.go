@@ -2,6 +2,7 @@ package controllers
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	snapshotv1 "github.com/kubernetes-csi/external-snapshotter/client/v8/apis/volumesnapshot/v1"
@@ -70,7 +71,7 @@ func (r *BackupReconciler) observeMachine(ctx context.Context, in *backup.Observ
 // every request makes the window wider, and the look that counts is the one after the cut.
 func (r *BackupReconciler) observeBeforeCut(ctx context.Context, in *backup.Observed) error {
 	if !in.ReadOnce() || !in.Documents {
-		return r.observeMachine(ctx, in)
+		return errors.Join(r.observeMachine(ctx, in), r.observeBlocker(ctx, in))
 	}
 	b, inv := in.Backup, backup.Recorded(in.Backup)
 	key := types.NamespacedName{Namespace: b.Namespace, Name: b.Spec.VMName}
@@ -125,38 +126,23 @@ func (r *BackupReconciler) observeStore(ctx context.Context, in *backup.Observed
 	return err
 }
 
-// observeBlocker looks for a backup of the same VM whose turn it is. Of two that wait, the older
-// goes first.
+// observeBlocker looks for a backup of the same VM whose turn it is.
 func (r *BackupReconciler) observeBlocker(ctx context.Context, in *backup.Observed) error {
 	list := &v1alpha1.VMStateBackupList{}
 	if err := r.Live.List(ctx, list, client.InNamespace(in.Backup.Namespace)); err != nil {
 		return fmt.Errorf("list backups: %w", err)
 	}
 	for i := range list.Items {
-		if b := &list.Items[i]; b.UID != in.Backup.UID && b.Spec.VMName == in.Backup.Spec.VMName && goesFirst(b, in.Backup) {
+		if b := &list.Items[i]; b.UID != in.Backup.UID && b.Spec.VMName == in.Backup.Spec.VMName && backup.GoesFirst(b, in.Backup) {
 			in.Blocker = b.Name
 		}
 	}
 	return nil
 }
 
-func goesFirst(a, b *v1alpha1.VMStateBackup) bool {
-	switch backup.StageOf(a) {
-	case backup.StagePreparing, backup.StageCutting, backup.StageProving:
-		return true
-	case backup.StageBeginning:
-		if !a.CreationTimestamp.Equal(&b.CreationTimestamp) {
-			return a.CreationTimestamp.Before(&b.CreationTimestamp)
-		}
-		return a.UID < b.UID
-	default:
-		return false
-	}
-}
-
 func (r *BackupReconciler) observeDocuments(ctx context.Context, in *backup.Observed) error {
 	held, err := get(ctx, r.Live, types.NamespacedName{Namespace: in.Backup.Namespace, Name: backup.DocumentsName(in.Backup)}, &corev1.ConfigMap{})
-	in.Documents = held != nil
+	in.Documents = held != nil && metav1.IsControlledBy(held, in.Backup)
 	return err
 }
 
@@ -168,13 +154,17 @@ func (r *BackupReconciler) observeWitness(ctx context.Context, in *backup.Observ
 }
 
 func (r *BackupReconciler) observeCut(ctx context.Context, in *backup.Observed) (err error) {
-	if in.Cut, err = r.cut(ctx, in.Backup); err != nil {
+	if in.Cut, err = r.cut(ctx, r.Client, in.Backup); err != nil {
 		return err
 	}
-	if len(in.Cut.Missing) > 0 && in.Backup.Status.Moment == nil {
+	missing := len(in.Cut.Missing) > 0
+	if missing && in.Backup.Status.Moment == nil {
 		return r.observeStorage(ctx, in)
 	}
-	return nil
+	if missing || in.Cut.Foreign != "" { // not for ever on the word of a cache
+		in.Cut, err = r.cut(ctx, r.Live, in.Backup)
+	}
+	return err
 }
 
 func (r *BackupReconciler) observeExport(ctx context.Context, in *backup.Observed) (err error) {
@@ -237,6 +227,12 @@ func (r *BackupReconciler) task(ctx context.Context, b *v1alpha1.VMStateBackup, 
 	out.Exists, out.Created = true, seen.Job.CreationTimestamp.Time
 	s := seen.Job.Status
 	out.Started = out.Started || s.Ready != nil && *s.Ready > 0 || s.Succeeded > 0 || s.Failed > 0
+	if !seen.Failed && seen.Pending == "" && (s.Ready == nil || *s.Ready == 0) && (out.Report == nil || out.Report.Outcome == "") {
+		if err := diagnose(ctx, r.Live, &seen); err != nil {
+			return out, err
+		}
+		out.Pending = seen.Pending
+	}
 	if seen.Failed {
 		out.Failed = seen.Message
 		if out.Failed == "" {

@@ -77,6 +77,10 @@ func (r machineReader) expanded(ctx context.Context, seen *inventory.Seen) error
 		return nil
 	}
 	vm, err := r.guests.Expand(ctx, r.namespace, seen.Name)
+	if refused(err) {
+		seen.ExpandFailure = err.Error()
+		return nil
+	}
 	if err != nil {
 		return fmt.Errorf("expand the spec of VM %q: %w", seen.Name, err)
 	}

@@ -6,7 +6,6 @@ import (
 
 	groupsnapshotv1 "github.com/kubernetes-csi/external-snapshotter/client/v8/apis/volumegroupsnapshot/v1"
 	snapshotv1 "github.com/kubernetes-csi/external-snapshotter/client/v8/apis/volumesnapshot/v1"
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -67,28 +66,28 @@ func fromUnstructured(u *unstructured.Unstructured, into any) error {
 }
 
 // cut looks how far the snapshots of the last attempt are.
-func (r *BackupReconciler) cut(ctx context.Context, b *v1alpha1.VMStateBackup) (snapshotset.Progress, error) {
+func (r *BackupReconciler) cut(ctx context.Context, from client.Reader, b *v1alpha1.VMStateBackup) (snapshotset.Progress, error) {
 	disks, attempt := backup.Disks(b), backup.Last(b).Number
 	if backup.BindingOf(b) == v1alpha1.DisksGroup {
-		return r.groupCut(ctx, b, disks)
+		return r.groupCut(ctx, from, b)
 	}
 	pairs := make([]snapshotset.Pair, len(disks))
 	for i := range disks {
 		key := types.NamespacedName{Namespace: b.Namespace, Name: backup.SnapshotName(b, attempt, i)}
-		snapshot, err := get(ctx, r.Client, key, &snapshotv1.VolumeSnapshot{})
+		snapshot, err := get(ctx, from, key, &snapshotv1.VolumeSnapshot{})
 		if err != nil {
 			return snapshotset.Progress{}, err
 		}
-		if pairs[i], err = r.pair(ctx, snapshot); err != nil {
+		if pairs[i], err = pair(ctx, from, snapshot); err != nil {
 			return snapshotset.Progress{}, err
 		}
 	}
-	return snapshotset.Single(disks, pairs), nil
+	return snapshotset.Single(b.UID, disks, pairs), nil
 }
 
 // pair adds the content to a snapshot. Its name follows from the snapshot's UID, so that it is
 // found before the snapshot itself names it (external-snapshotter, GetDynamicSnapshotContentNameForSnapshot).
-func (r *BackupReconciler) pair(ctx context.Context, s *snapshotv1.VolumeSnapshot) (snapshotset.Pair, error) {
+func pair(ctx context.Context, from client.Reader, s *snapshotv1.VolumeSnapshot) (snapshotset.Pair, error) {
 	if s == nil {
 		return snapshotset.Pair{}, nil
 	}
@@ -96,21 +95,19 @@ func (r *BackupReconciler) pair(ctx context.Context, s *snapshotv1.VolumeSnapsho
 	if s.Status != nil && s.Status.BoundVolumeSnapshotContentName != nil {
 		name = *s.Status.BoundVolumeSnapshotContentName
 	}
-	content, err := get(ctx, r.Client, types.NamespacedName{Name: name}, &snapshotv1.VolumeSnapshotContent{})
+	content, err := get(ctx, from, types.NamespacedName{Name: name}, &snapshotv1.VolumeSnapshotContent{})
 	return snapshotset.Pair{Snapshot: s, Content: content}, err
 }
 
-func (r *BackupReconciler) groupCut(ctx context.Context, b *v1alpha1.VMStateBackup, disks []snapshotset.Disk) (snapshotset.Progress, error) {
+func (r *BackupReconciler) groupCut(ctx context.Context, from client.Reader, b *v1alpha1.VMStateBackup) (snapshotset.Progress, error) {
 	var none snapshotset.Progress
-	if err := r.handles(ctx, b.Namespace, disks); err != nil {
-		return none, err
-	}
+	disks := backup.Disks(b)
 	g, err := r.group(ctx, types.NamespacedName{Namespace: b.Namespace, Name: backup.GroupName(b, backup.Last(b).Number)})
 	if err != nil || g.Snapshot == nil {
-		return snapshotset.Of(disks, g), err
+		return snapshotset.Of(b.UID, disks, g), err
 	}
 	members := &snapshotv1.VolumeSnapshotList{}
-	if err := r.List(ctx, members, client.InNamespace(b.Namespace)); err != nil {
+	if err := from.List(ctx, members, client.InNamespace(b.Namespace)); err != nil {
 		return none, fmt.Errorf("list VolumeSnapshots: %w", err)
 	}
 	for i := range members.Items {
@@ -118,13 +115,13 @@ func (r *BackupReconciler) groupCut(ctx context.Context, b *v1alpha1.VMStateBack
 		if !ownedBy(s, g.Snapshot.UID) {
 			continue
 		}
-		p, err := r.pair(ctx, s)
+		p, err := pair(ctx, from, s)
 		if err != nil {
 			return none, err
 		}
 		g.Members = append(g.Members, p)
 	}
-	return snapshotset.Of(disks, g), nil
+	return snapshotset.Of(b.UID, disks, g), nil
 }
 
 func ownedBy(obj client.Object, uid types.UID) bool {
@@ -172,22 +169,4 @@ func (r *BackupReconciler) unstructured(ctx context.Context, kind string, key ty
 	u := &unstructured.Unstructured{}
 	u.SetGroupVersionKind(gvk)
 	return get(ctx, r.Live, key, u)
-}
-
-// handles looks up the volume of each disk at its driver: what a group captured is listed by these.
-func (r *BackupReconciler) handles(ctx context.Context, namespace string, disks []snapshotset.Disk) error {
-	for i := range disks {
-		claim, err := get(ctx, r.Live, types.NamespacedName{Namespace: namespace, Name: disks[i].Claim}, &corev1.PersistentVolumeClaim{})
-		if err != nil || claim == nil {
-			return err
-		}
-		pv, err := get(ctx, r.Live, types.NamespacedName{Name: claim.Spec.VolumeName}, &corev1.PersistentVolume{})
-		if err != nil {
-			return err
-		}
-		if pv != nil && pv.Spec.CSI != nil {
-			disks[i].Handle = pv.Spec.CSI.VolumeHandle
-		}
-	}
-	return nil
 }

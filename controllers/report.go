@@ -30,6 +30,10 @@ func (r *BackupReconciler) report(ctx context.Context, b *v1alpha1.VMStateBackup
 		b.Status.ObservedGeneration = b.Generation
 		conditions.Write(conditions.Target{List: &b.Status.Conditions, Generation: b.Generation, Now: metav1.NewTime(r.now())},
 			d.State, d.Reason, d.Message)
+		if d.Waiting != "" && d.State != conditions.Stalled && d.State != conditions.Done {
+			conditions.True(conditions.Target{List: &b.Status.Conditions, Generation: b.Generation, Now: metav1.NewTime(r.now())},
+				v1alpha1.ConditionReconciling, v1alpha1.ReasonCleaningUp, d.Waiting)
+		}
 	}
 	written, err := writeStatus(ctx, r.Client, before, b)
 	if err != nil || !written {

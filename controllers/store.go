@@ -41,20 +41,23 @@ func (r *StoreReconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl
 	}
 	seen, err := r.observe(ctx, s)
 	if err != nil {
-		return ctrl.Result{}, fmt.Errorf("observe: %w", err)
+		return ctrl.Result{}, errors.Join(fmt.Errorf("observe: %w", err), r.report(ctx, s, store.Interrupted(seen, err)))
 	}
 	d := store.Plan(seen)
-	e := &executor{client: r.Client, live: r.Live, image: r.Image, now: r.now}
-	if _, err := e.run(ctx, s, d.Actions); err != nil {
-		return ctrl.Result{}, err
+	if _, err := r.executor().run(ctx, s, d.Actions); err != nil {
+		return ctrl.Result{}, errors.Join(err, r.report(ctx, s, store.Interrupted(seen, err)))
 	}
+	return ctrl.Result{RequeueAfter: d.RequeueAfter}, r.report(ctx, s, d)
+}
+
+func (r *StoreReconciler) report(ctx context.Context, s *v1alpha1.VMStateStore, d store.Decision) error {
 	before := s.DeepCopy()
 	s.Status = d.Status
 	written, err := writeStatus(ctx, r.Client, before, s)
 	if written {
 		announce(r.Events, s, "Probe", before.Status.Conditions, s.Status.Conditions)
 	}
-	return ctrl.Result{RequeueAfter: d.RequeueAfter}, errors.Join(err)
+	return err
 }
 
 func (r *StoreReconciler) now() time.Time {
@@ -82,29 +85,33 @@ func (r *StoreReconciler) observe(ctx context.Context, s *v1alpha1.VMStateStore)
 	return in, r.observeChildren(ctx, s, &in)
 }
 
+// storeChildren are what a probe leaves behind.
+var storeChildren = []action.Kind{action.KindJob, action.KindReport, action.KindRoleBinding, action.KindServiceAccount}
+
 func (r *StoreReconciler) observeChildren(ctx context.Context, s *v1alpha1.VMStateStore, in *store.Observed) error {
-	lists := map[action.Kind]client.ObjectList{action.KindJob: &batchv1.JobList{}, action.KindReport: &v1alpha1.VMStateReportList{}}
-	for _, list := range lists {
+	for _, kind := range storeChildren {
+		gvk, err := r.executor().kindOf(kind)
+		if err != nil {
+			return err
+		}
+		list := &metav1.PartialObjectMetadataList{}
+		list.SetGroupVersionKind(listKind(gvk))
 		if err := r.Live.List(ctx, list, client.InNamespace(s.Namespace), ofOwner(s)); err != nil {
-			return fmt.Errorf("list what store %q made: %w", s.Name, err)
+			return fmt.Errorf("list objects of kind %s: %w", kind, err)
 		}
-	}
-	add := func(kind action.Kind, obj client.Object) {
-		if metav1.IsControlledBy(obj, s) {
-			in.Children = append(in.Children, store.Child{
-				Kind: kind, Name: obj.GetName(), UID: obj.GetUID(), Deleting: obj.GetDeletionTimestamp() != nil,
-			})
+		for i := range list.Items {
+			if obj := &list.Items[i]; metav1.IsControlledBy(obj, s) {
+				in.Children = append(in.Children, store.Child{
+					Kind: kind, Name: obj.Name, UID: obj.UID, Deleting: obj.DeletionTimestamp != nil,
+				})
+			}
 		}
-	}
-	jobs, _ := lists[action.KindJob].(*batchv1.JobList)
-	for i := range jobs.Items {
-		add(action.KindJob, &jobs.Items[i])
-	}
-	reports, _ := lists[action.KindReport].(*v1alpha1.VMStateReportList)
-	for i := range reports.Items {
-		add(action.KindReport, &reports.Items[i])
 	}
 	return nil
+}
+
+func (r *StoreReconciler) executor() *executor {
+	return &executor{client: r.Client, live: r.Live, image: r.Image, now: r.now}
 }
 
 // SetupWithManager watches stores and their Jobs.

@@ -61,6 +61,10 @@ const (
 // BackupVolume is one volume of the virtual machine, in the backup or not.
 type BackupVolume struct {
 	VolumeFacts `json:",inline"`
+	// handle of the claim's volume at its driver, by which a snapshot is known to be of this volume
+	// after the claim is gone.
+	// +optional
+	Handle string `json:"handle,omitempty"`
 	// outcome says whether the volume is in the backup.
 	Outcome VolumeOutcome `json:"outcome"`
 	// reason why the volume is excluded, for a person.
@@ -117,6 +121,9 @@ type FreezeRecord struct {
 	// releasedAt is when the guest was seen thawed past every request that could be in flight.
 	// +optional
 	ReleasedAt *metav1.MicroTime `json:"releasedAt,omitempty"`
+	// releaseFailure is what the agent or KubeVirt answered last instead of thawing.
+	// +optional
+	ReleaseFailure string `json:"releaseFailure,omitempty"`
 	// failure is what the agent or KubeVirt answered instead of freezing.
 	// +optional
 	Failure string `json:"failure,omitempty"`
@@ -201,6 +208,9 @@ type ExportStatus struct {
 	// sentBytes to the store, after compression and encryption.
 	// +optional
 	SentBytes int64 `json:"sentBytes,omitempty"`
+	// progressedAt is when the figures above changed last. An export without progress is given up.
+	// +optional
+	ProgressedAt *metav1.Time `json:"progressedAt,omitempty"`
 	// parent is the commit that unchanged data was taken over from.
 	// +optional
 	Parent *CommitRef `json:"parent,omitempty"`

@@ -78,6 +78,9 @@ const (
 	ReasonNoCommonInstant = "NoCommonInstant"
 	// ReasonVMUnsettled: the virtual machine is starting, stopping or crashing, or its volumes are being moved.
 	ReasonVMUnsettled = "VMUnsettled"
+	// ReasonSpecIncomplete: the virtual machine's instancetype or preference cannot be applied, so what
+	// it asks for is not known.
+	ReasonSpecIncomplete = "SpecIncomplete"
 	// ReasonSnapshotFailed: the storage did not cut the snapshots in time.
 	ReasonSnapshotFailed = "SnapshotFailed"
 	// ReasonQuiesceFailed: the guest could not be frozen, and quiesce is Required.

@@ -75,6 +75,9 @@ type Answer struct {
 	At time.Time
 	// Failure is the answer's text; empty if it worked.
 	Failure string
+	// Refused says that the failure is an answer which leaves nothing under way: not a time-out,
+	// and not an error on the way to the guest.
+	Refused bool
 }
 
 func (CreateSnapshot) action()      {}

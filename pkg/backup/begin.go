@@ -146,13 +146,13 @@ func tidyAttempt(in Observed) (Decision, bool) {
 	if last == nil {
 		return Decision{}, false
 	}
+	if anyHeld(&in.Backup.Status) {
+		return in.act(v1alpha1.ReasonBinding, last.Message+"; "+thawing(&in.Backup.Status), undo(in)...), true
+	}
 	message := last.Message + "; removing what the attempt made"
 	left := remains(in, func(c Child) bool { return !isAccount(c) })
 	if len(left.actions) > 0 || left.waiting != "" {
 		return in.act(v1alpha1.ReasonBinding, message, left.actions...), true
-	}
-	if anyHeld(&in.Backup.Status) {
-		return in.say(v1alpha1.ReasonBinding, "%s; making sure that the guest is thawed", last.Message), true
 	}
 	return Decision{}, false
 }

@@ -85,7 +85,7 @@ func prove(in Observed) Decision {
 		return in.discard(v1alpha1.AttemptDiscarded, "somebody took the lock off the halted VM during the cut")
 	}
 	if a.Freeze != nil && a.Freeze.FrozenAt != nil && held(a) {
-		return in.say(v1alpha1.ReasonBinding, "thawing the guest")
+		return in.say(v1alpha1.ReasonBinding, "%s", thawing(&in.Backup.Status))
 	}
 	m := moment(in, a)
 	if in.Backup.Spec.Quiesce == v1alpha1.QuiesceRequired && m.Quiesce != v1alpha1.QuiesceFrozen && m.Quiesce != v1alpha1.QuiesceOffline {
@@ -171,6 +171,8 @@ func quiesced(in Observed, a *v1alpha1.MomentAttempt) (v1alpha1.QuiesceOutcome, 
 		return v1alpha1.QuiesceNotAsked, ""
 	case f != nil && f.Failure != "":
 		return v1alpha1.QuiesceFailed, f.Failure
+	case f != nil && thawedByWitness(in, a):
+		return v1alpha1.QuiesceFailed, "the witness thawed the guest before the cut had ended"
 	case f != nil && a.CutEnded.Before(&f.Deadline):
 		return v1alpha1.QuiesceFrozen, ""
 	case f != nil:
@@ -180,6 +182,11 @@ func quiesced(in Observed, a *v1alpha1.MomentAttempt) (v1alpha1.QuiesceOutcome, 
 	default:
 		return v1alpha1.QuiesceNoAgent, "no guest agent was connected"
 	}
+}
+
+func thawedByWitness(in Observed, a *v1alpha1.MomentAttempt) bool {
+	at := in.Witness.witness().ReleasedAt
+	return at != nil && at.Before(a.CutEnded)
 }
 
 func totalBytes(s *v1alpha1.VMStateBackupStatus) int64 {
@@ -213,6 +220,14 @@ func waitForJob(in Observed, t Task, reason, message string) Decision {
 	d := in.say(reason, "%s", message)
 	d.State = conditions.Working
 	return d
+}
+
+// failJob says why a Job failed: its own words where it left any, its pod's otherwise.
+func (in Observed) failJob(t Task, otherwise, doing string) Decision {
+	if r := t.Report; r != nil && r.Message != "" {
+		return in.fail(known(r.Reason, otherwise), "%s failed: %s", doing, r.Message)
+	}
+	return in.fail(otherwise, "%s failed: %s", doing, t.Failed)
 }
 
 // known is a report's reason if a backup may fail with it, else the other one: a report is

@@ -116,6 +116,12 @@ func TestPlanProve(t *testing.T) {
 				s.Summary = v1alpha1.BackupSummary{Moment: "SingleDisk+Witness", Size: "2.0 GiB"}
 			},
 		},
+		"ThawedByWitness": seenAs(fails(v1alpha1.ReasonQuiesceFailed,
+			"quiesce is Required, and the guest was not frozen during the cut: the witness thawed the guest before the cut had ended"),
+			"the dead man's switch had worked: that is no frozen cut",
+			at(attempt(frozen, ended1, func(a *v1alpha1.MomentAttempt) { a.Freeze.ReleasedAt = micro(1100 * time.Millisecond) }),
+				reads(one), clock(2*time.Second), quiesce(v1alpha1.QuiesceRequired),
+				func(in *Observed) { in.Witness.Report.Witness.ReleasedAt = micro(500 * time.Millisecond) })),
 		"BoundFrozen": {
 			reason: "the freeze lasted until the cut, and is over",
 			in: at(attempt(frozen, ended1, func(a *v1alpha1.MomentAttempt) { a.Freeze.ReleasedAt = micro(1100 * time.Millisecond) }),

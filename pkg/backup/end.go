@@ -33,15 +33,12 @@ func end(in Observed) Decision {
 	switch {
 	case !hasFinalizer(in.Backup) && in.Backup.DeletionTimestamp != nil:
 		return d // nothing holds it any more
-	case len(left.actions) > 0 || left.waiting != "":
-		d.Actions = left.actions
-		d.RequeueAfter = lookAgain
-		if in.Backup.DeletionTimestamp != nil && left.waiting != "" {
-			d.Message = left.waiting
-		}
-		return d
 	case anyHeld(&in.Backup.Status):
-		d.RequeueAfter = lookAgain
+		// The witness is the dead man's switch: it stays as long as a guest may be frozen.
+		d.Actions, d.RequeueAfter, d.Waiting = undo(in), lookAgain, thawing(&in.Backup.Status)
+		return d
+	case len(left.actions) > 0 || left.waiting != "":
+		d.Actions, d.RequeueAfter, d.Waiting = left.actions, lookAgain, left.waiting
 		return d
 	}
 	d.Actions = []action.Action{action.RemoveFinalizer{Finalizer: v1alpha1.FinalizerRelease}}

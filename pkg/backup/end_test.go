@@ -2,11 +2,15 @@ package backup
 
 import (
 	"errors"
+	"fmt"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/vmstate/vmstate/api/v1alpha1"
 	"github.com/vmstate/vmstate/pkg/action"
@@ -41,7 +45,11 @@ func TestPlanEnd(t *testing.T) {
 			in: at(failed, func(in *Observed) {
 				in.Children = []Child{{Kind: action.KindVolumeGroupSnapshot, Name: "g", UID: "ug", Created: noon}}
 			}),
-			want: withActions(failing, conditions.Failing, lookAgain),
+			want: func() Decision {
+				d := withActions(failing, conditions.Failing, lookAgain)
+				d.Waiting = `VolumeGroupSnapshot "g" is being removed`
+				return d
+			}(),
 		},
 		"Clean": {
 			reason: "one terminal condition, when all is gone",
@@ -60,13 +68,40 @@ func TestPlanEnd(t *testing.T) {
 			want: withActions(failing, conditions.Stalled, 0),
 		},
 		"FrozenAndFailed": {
-			reason: "the guest is released first",
+			reason: "the guest is released first; the witness, which would release it in our place, stays until then",
 			in: at(failed, clock(time.Second), func(in *Observed) {
 				frozen(&in.Backup.Status.Attempts[0])
 				in.Children = []Child{{Kind: action.KindJob, Name: "j", UID: "uj"}}
 			}),
-			want: withActions(failing, conditions.Failing, time.Second,
-				action.Unfreeze{Instance: "db", UID: "vmi-db"}, action.Delete{Kind: action.KindJob, Name: "j", UID: "uj"}),
+			want: func() Decision {
+				d := withActions(failing, conditions.Failing, time.Second, action.Unfreeze{Instance: "db", UID: "vmi-db"})
+				d.Waiting = "making sure that the guest is thawed"
+				return d
+			}(),
+		},
+		"CannotBeThawed": {
+			reason: "a thaw that keeps failing is said",
+			in: at(failed, clock(time.Second), func(in *Observed) {
+				frozen(&in.Backup.Status.Attempts[0])
+				in.Backup.Status.Attempts[0].Freeze.ReleaseFailure = "no answer"
+			}),
+			want: func() Decision {
+				d := withActions(failing, conditions.Failing, time.Second, action.Unfreeze{Instance: "db", UID: "vmi-db"})
+				d.Waiting = "the guest could not be thawed yet: no answer"
+				return d
+			}(),
+		},
+		"NeverConfirmed": {
+			reason: "KubeVirt's timer is no proof: a thaw that fails has cancelled it",
+			in: at(failed, clock(time.Hour), func(in *Observed) {
+				asked(&in.Backup.Status.Attempts[0])
+				in.Backup.Status.Attempts[0].Freeze.ReleaseFailure = "no answer"
+			}),
+			want: func() Decision {
+				d := withActions(failing, conditions.Failing, lookAgain, action.Unfreeze{Instance: "db", UID: "vmi-db"})
+				d.Waiting = "the guest could not be thawed yet: no answer"
+				return d
+			}(),
 		},
 		"KeptStays": {
 			reason: "a backup without a store consists of these",
@@ -121,11 +156,14 @@ func TestSettle(t *testing.T) {
 		"Frozen": {asked, frozenAt, func(a *v1alpha1.MomentAttempt) {
 			a.Freeze.FrozenAt, a.CutStarted = micro(time.Second), micro(time.Second)
 		}},
+		"RefusedForGood": {asked, []action.Answer{{Action: action.Freeze{}, At: noon.Add(time.Second), Failure: "no", Refused: true}}, func(a *v1alpha1.MomentAttempt) {
+			a.Freeze.Failure, a.Freeze.ReleasedAt = "no", micro(time.Second)
+		}},
 		"Refused":          {asked, refused, func(a *v1alpha1.MomentAttempt) { a.Freeze.Failure = "no" }},
 		"Thawed":           {frozen, thawed(2 * time.Second), func(a *v1alpha1.MomentAttempt) { a.Freeze.ReleasedAt = micro(2 * time.Second) }},
 		"ThawedTooEarly":   {asked, thawed(inFlight - time.Second), func(*v1alpha1.MomentAttempt) {}},
 		"ThawedPastFlight": {asked, thawed(inFlight), func(a *v1alpha1.MomentAttempt) { a.Freeze.ReleasedAt = micro(inFlight) }},
-		"ThawRefused":      {frozen, []action.Answer{{Action: action.Unfreeze{}, At: noon, Failure: "409"}}, func(*v1alpha1.MomentAttempt) {}},
+		"ThawRefused":      {frozen, []action.Answer{{Action: action.Unfreeze{}, At: noon, Failure: "409"}}, func(a *v1alpha1.MomentAttempt) { a.Freeze.ReleaseFailure = "409" }},
 		"NothingWasAsked":  {frozen, nil, func(*v1alpha1.MomentAttempt) {}},
 		"ReleasedOnceOnly": {func(a *v1alpha1.MomentAttempt) { frozen(a); a.Freeze.ReleasedAt = micro(1) }, thawed(time.Minute), func(*v1alpha1.MomentAttempt) {}},
 	}
@@ -136,12 +174,52 @@ func TestSettle(t *testing.T) {
 			tc.want(&want.Attempts[0])
 			for how, got := range map[string]Decision{
 				"Settle":      Decision{Status: *in.Backup.Status.DeepCopy()}.Settle(tc.answers),
-				"Interrupted": Decision{}.Interrupted(in.Backup.Status, tc.answers, errors.New("x")),
+				"Interrupted": Decision{}.Interrupted(in, tc.answers, errors.New("x")),
 			} {
 				if diff := cmp.Diff(want, got.Status); diff != "" {
 					t.Errorf("%s (-want +got):\n%s", how, diff)
 				}
 			}
 		})
+	}
+}
+
+// A snapshot that is refused will be refused again: the guest does not wait for retries.
+func TestInterruptedByRefusal(t *testing.T) {
+	in := at(attempt(frozen, cutting))
+	refused := apierrors.NewForbidden(schema.GroupResource{Resource: "volumesnapshots"}, "s", errors.New("quota"))
+	want := in.fail(v1alpha1.ReasonSnapshotFailed, "the snapshot was refused: %s", refused)
+	if diff := cmp.Diff(want, Decision{}.Interrupted(in, nil, fmt.Errorf("create: %w", refused)), cmpopts.IgnoreFields(Decision{}, "Message", "Status")); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+func TestGoesFirst(t *testing.T) {
+	waiting := func(change ...func(*Observed)) *v1alpha1.VMStateBackup { return at(change...).Backup }
+	later := func(change ...func(*Observed)) *v1alpha1.VMStateBackup {
+		b := at(change...).Backup
+		b.UID, b.CreationTimestamp = "u2", metav1.NewTime(noon.Add(time.Minute))
+		return b
+	}
+	discarded := func(a *v1alpha1.MomentAttempt) { ended1(a); a.Verdict = v1alpha1.AttemptDiscarded }
+	stuck := func(a *v1alpha1.MomentAttempt) { frozen(a); discarded(a) }
+	tests := map[string]struct {
+		a, b *v1alpha1.VMStateBackup
+		want bool
+	}{
+		"BothWait":               {waiting(), later(), false}, // whoever begins first
+		"OlderBetweenAttempts":   {waiting(attempt(discarded)), later(), true},
+		"YoungerBetweenAttempts": {later(attempt(discarded)), waiting(), false},
+		"Cutting":                {later(attempt(cutting)), waiting(), true},
+		"YoungerPrepares":        {later(attempt()), waiting(), true},
+		"BothPrepareOlder":       {waiting(attempt()), later(attempt()), true},
+		"BothPrepareYounger":     {later(attempt()), waiting(attempt()), false},
+		"FrozenStill":            {later(attempt(stuck)), waiting(), true},
+		"Exports":                {waiting(momentOf), later(), false},
+	}
+	for name, tc := range tests {
+		if got := GoesFirst(tc.a, tc.b); got != tc.want {
+			t.Errorf("%s: %t", name, got)
+		}
 	}
 }

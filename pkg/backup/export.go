@@ -27,12 +27,12 @@ func export(in Observed) Decision {
 	switch {
 	case t.outcome() == v1alpha1.OutcomeSucceeded:
 		return stored(in)
-	case t.outcome() == v1alpha1.OutcomeFailed:
-		return in.fail(known(t.Report.Reason, v1alpha1.ReasonExportFailed), "the export failed: %s", t.Report.Message)
-	case t.Failed != "":
-		return in.fail(v1alpha1.ReasonExportFailed, "the export failed: %s", t.Failed)
+	case t.outcome() == v1alpha1.OutcomeFailed, t.Failed != "":
+		return in.failJob(t, v1alpha1.ReasonExportFailed, "the export")
 	case t.Exists && !t.Started && in.since(t.Created) >= pendingLimit:
 		return in.fail(v1alpha1.ReasonExportFailed, "the export did not start in %s: %s", pendingLimit, t.Pending)
+	case t.Exists && stalled(in):
+		return in.fail(v1alpha1.ReasonExportFailed, "the export made no progress in %s%s", stallLimit, because(t.Pending))
 	case t.Exists:
 		return exporting(in)
 	}
@@ -88,7 +88,28 @@ func storeUsable(in Observed) (Decision, bool) {
 	if in.Store.Status.KeysSecretName != "" {
 		return Decision{}, false
 	}
+	if in.since(in.Backup.Status.Moment.CutEnded.Time) >= readyLimit {
+		return in.fail(v1alpha1.ReasonStoreNotWritable, "store %q did not become writable again in %s", in.Store.Name, readyLimit), true
+	}
 	return in.say(v1alpha1.ReasonWaitingForStore, "store %q is being probed", in.Store.Name), true
+}
+
+// stalled says that an export that began makes no progress: its node is gone, or its store hangs.
+func stalled(in Observed) bool {
+	e := in.Backup.Status.Export
+	if !in.Export.Started || progressed(e, in.Export.Report) {
+		return false
+	}
+	last := in.Export.Created
+	if e != nil && e.ProgressedAt != nil {
+		last = e.ProgressedAt.Time
+	}
+	return in.since(last) >= stallLimit
+}
+
+// progressed compares what is recorded, if anything is, with what is reported now.
+func progressed(e *v1alpha1.ExportStatus, r *v1alpha1.VMStateReportStatus) bool {
+	return r != nil && r.Progress != nil && (e == nil || r.Progress.DoneBytes != e.ReadBytes || r.Progress.SentBytes != e.SentBytes)
 }
 
 // startExport makes the clones and the Job in one go: a class that binds at first use needs
@@ -181,11 +202,14 @@ func exportConfig(in Observed) moverconfig.Config {
 func exporting(in Observed) Decision {
 	d := waitForJob(in, in.Export, v1alpha1.ReasonExporting,
 		fmt.Sprintf("sending %s of %s", plural(includedCount(&in.Backup.Status), "volume"), in.Backup.Status.Summary.Size))
-	if r := in.Export.Report; r != nil && r.Progress != nil {
+	r, old := in.Export.Report, in.Backup.Status.Export
+	if progressed(old, r) {
+		at := metav1.NewTime(in.Now)
 		d.Status.Export = &v1alpha1.ExportStatus{
 			TotalBytes: r.Progress.TotalBytes, ReadBytes: r.Progress.DoneBytes, SentBytes: r.Progress.SentBytes, Parent: in.Parent,
+			ProgressedAt: &at,
 		}
-		if old := in.Backup.Status.Export; old != nil {
+		if old != nil {
 			d.Status.Export.Parent = old.Parent // what the Job was told, whatever is newer by now
 		}
 	}

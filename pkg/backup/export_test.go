@@ -59,9 +59,24 @@ func TestPlanExport(t *testing.T) {
 			}),
 			want: says(v1alpha1.ReasonExporting, "sending 2 volumes of 2.0 GiB"),
 			status: func(s *v1alpha1.VMStateBackupStatus) {
-				s.Export = &v1alpha1.ExportStatus{TotalBytes: 2 << 30, ReadBytes: 1 << 30, SentBytes: 1 << 20, Parent: &v1alpha1.CommitRef{Key: "p", Sequence: 6}}
+				at := metav1.NewTime(noon)
+				s.Export = &v1alpha1.ExportStatus{
+					TotalBytes: 2 << 30, ReadBytes: 1 << 30, SentBytes: 1 << 20, Parent: &v1alpha1.CommitRef{Key: "p", Sequence: 6}, ProgressedAt: &at,
+				}
 			},
 		},
+		"Stalled": seenAs(fails(v1alpha1.ReasonExportFailed, "the export made no progress in 30m0s: node is gone"), "no fixed time-out: only a lack of progress is a stall",
+			at(momentOf, clock(stallLimit), func(in *Observed) {
+				at := metav1.NewTime(noon)
+				in.Backup.Status.Export = &v1alpha1.ExportStatus{ReadBytes: 7, ProgressedAt: &at}
+				in.Export = Task{Exists: true, Started: true, Created: noon, Pending: "node is gone", Report: &v1alpha1.VMStateReportStatus{
+					Progress: &v1alpha1.ReportProgress{DoneBytes: 7},
+				}}
+			})),
+		"FailedByRetries": seenAs(fails(v1alpha1.ReasonUnreachable, "the export failed: no route"), "its own words, where it left any",
+			at(momentOf, func(in *Observed) {
+				in.Export = Task{Exists: true, Failed: "BackoffLimitExceeded", Report: &v1alpha1.VMStateReportStatus{Reason: v1alpha1.ReasonUnreachable, Message: "no route"}}
+			})),
 		"Failed": seenAs(fails(v1alpha1.ReasonStoreFull, "the export failed: no room"), "the bucket filled up in the middle",
 			at(momentOf, func(in *Observed) {
 				in.Export = Task{Exists: true, Report: &v1alpha1.VMStateReportStatus{Outcome: v1alpha1.OutcomeFailed, Reason: v1alpha1.ReasonStoreFull, Message: "no room"}}

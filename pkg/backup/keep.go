@@ -27,10 +27,8 @@ func keep(in Observed) Decision {
 	}
 	t := in.Keep
 	switch {
-	case t.outcome() == v1alpha1.OutcomeFailed:
-		return in.fail(known(t.Report.Reason, v1alpha1.ReasonExportFailed), "the firmware state could not be kept: %s", t.Report.Message)
-	case t.Failed != "":
-		return in.fail(v1alpha1.ReasonExportFailed, "the firmware state could not be kept: %s", t.Failed)
+	case t.outcome() == v1alpha1.OutcomeFailed, t.Failed != "":
+		return in.failJob(t, v1alpha1.ReasonExportFailed, "keeping the firmware state")
 	case t.Exists && !t.Started && in.since(t.Created) >= pendingLimit:
 		return in.fail(v1alpha1.ReasonExportFailed, "the firmware state could not be kept: its Job did not start in %s: %s", pendingLimit, t.Pending)
 	case t.Exists:
@@ -83,5 +81,6 @@ func keepJob(in Observed) job.Spec {
 	mounts := append(stateMounts(in), job.Mount{Claim: StateClaimName(in.Backup), Path: job.PathVolumes + "/" + keptState})
 	return job.Spec{
 		Name: KeepName(in.Backup), Task: v1alpha1.TaskKeepState, Config: raw, Mounts: mounts, OwnVolumes: true, Retries: 3,
+		Deadline: keepLimit,
 	}
 }

@@ -65,11 +65,11 @@ func includedOf(s *v1alpha1.VMStateBackupStatus, role v1alpha1.VolumeRole) []v1a
 	return out
 }
 
-// Disks are the recorded disks as snapshots are looked for. Their handles are not recorded.
+// Disks are the recorded disks as snapshots are looked for.
 func Disks(b *v1alpha1.VMStateBackup) []snapshotset.Disk {
 	var out []snapshotset.Disk
 	for _, v := range disksOf(&b.Status) {
-		out = append(out, snapshotset.Disk{Volume: v.Name, Claim: v.ClaimName})
+		out = append(out, snapshotset.Disk{Volume: v.Name, Claim: v.ClaimName, Handle: v.Handle})
 	}
 	return out
 }

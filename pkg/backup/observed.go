@@ -116,6 +116,8 @@ type Decision struct {
 	Actions []action.Action
 	// Status is the backup's status with the records of this decision, conditions apart.
 	Status v1alpha1.VMStateBackupStatus
+	// Waiting is what the removal of what was made waits for, for a person; "" if for nothing.
+	Waiting string
 	// Warnings for a person, said once.
 	Warnings []string
 	// RequeueAfter is when a wait ends that nothing else ends; 0 if something will wake us.
@@ -168,6 +170,29 @@ func StageOf(b *v1alpha1.VMStateBackup) Stage {
 	default:
 		return StageProving
 	}
+}
+
+// GoesFirst says that a takes its turn at the VM before b: it is at it, or may have left the guest
+// frozen, or is about to begin and older. One that only waits for something holds nobody up.
+func GoesFirst(a, b *v1alpha1.VMStateBackup) bool {
+	mine := StageOf(b)
+	switch StageOf(a) {
+	case StageCutting, StageProving:
+		return true
+	case StagePreparing:
+		return mine != StagePreparing || older(a, b)
+	case StageBeginning:
+		return anyHeld(&a.Status) || mine == StageBeginning && Last(a) != nil && older(a, b)
+	default:
+		return anyHeld(&a.Status)
+	}
+}
+
+func older(a, b *v1alpha1.VMStateBackup) bool {
+	if !a.CreationTimestamp.Equal(&b.CreationTimestamp) {
+		return a.CreationTimestamp.Before(&b.CreationTimestamp)
+	}
+	return a.UID < b.UID
 }
 
 // ended says that an outcome is recorded.

@@ -16,9 +16,16 @@ const (
 	maxAttempts = 5
 	// sendWindow is how long after its record a freeze is asked for.
 	sendWindow = 5 * time.Second
-	// inFlight bounds how long after its record a freeze can still land: 60 s of the API server's
-	// request time-out and 60 s of virt-handler's call to the launcher (KubeVirt 1.8 and later).
-	inFlight = 2 * time.Minute
+	// requestLimit bounds one request to freeze or thaw, on our side.
+	requestLimit = 15 * time.Second
+	// inFlight bounds how long after its record a freeze can still land: the time until it is sent,
+	// our own limit, 60 s of the API server's request time-out and 60 s of virt-handler's call to the
+	// launcher (KubeVirt 1.8 and later).
+	inFlight = 2*time.Minute + sendWindow + requestLimit
+	// stallLimit bounds an export without progress.
+	stallLimit = 30 * time.Minute
+	// keepLimit bounds the Job that writes a few hundred KiB of firmware state.
+	keepLimit = 10 * time.Minute
 	// waitLimit bounds a wait before anything was touched.
 	waitLimit = 10 * time.Minute
 	// migrationLimit bounds the wait for a migration.

@@ -221,6 +221,16 @@ func TestPlanPrepare(t *testing.T) {
 			}),
 			want: says(v1alpha1.ReasonJobPending, "0/1 nodes are available"),
 		},
+		"NotPreparedInTime": seenAs(fails(v1alpha1.ReasonSnapshotFailed,
+			"the cut could not be prepared in 5m0s; the events of this backup and the manager's log say what failed"),
+			"a halted VM does not stay locked for ever",
+			at(machine(altered(halted, func(i *inventory.Inventory) { i.VM.StateClaimName = "" })), attempt(), clock(prepareLimit))),
+		"AnotherBegan": {
+			reason: "of two that begin at once the older goes on",
+			in:     at(attempt(), func(in *Observed) { in.Blocker = "older" }),
+			want:   records(v1alpha1.ReasonBinding, `backup "older" of the VM began its attempt first`),
+			status: verdict(v1alpha1.AttemptDiscarded, `backup "older" of the VM began its attempt first`),
+		},
 		"PendingForLong": seenAs(fails(v1alpha1.ReasonWitnessFailed, "the witness did not start in 5m0s: quota"), "every wait has a deadline and a diagnosis",
 			at(attempt(), clock(prepareLimit), func(in *Observed) {
 				in.Documents, in.Witness = true, Task{Exists: true, Created: noon, Pending: "quota"}

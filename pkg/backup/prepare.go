@@ -31,10 +31,14 @@ func prepare(in Observed) Decision {
 	if why := strangers(in); why != "" {
 		return in.discard(v1alpha1.AttemptDiscarded, "%s", why)
 	}
-	if d, over := prepareOver(in, a); over {
+	if in.Blocker != "" {
+		return in.discard(v1alpha1.AttemptDiscarded, "backup %q of the VM began its attempt first", in.Blocker)
+	}
+	actions := preparations(in, a)
+	if d, over := prepareOver(in, a, len(actions) > 0); over {
 		return d
 	}
-	if actions := preparations(in, a); len(actions) > 0 {
+	if len(actions) > 0 {
 		return in.act(v1alpha1.ReasonWitnessing, "reading the firmware state", actions...)
 	}
 	if hasState(in.Backup) && in.Witness.witness().First == nil {
@@ -47,7 +51,7 @@ func prepare(in Observed) Decision {
 }
 
 // prepareOver ends what cannot be prepared, or not in time.
-func prepareOver(in Observed, a *v1alpha1.MomentAttempt) (Decision, bool) {
+func prepareOver(in Observed, a *v1alpha1.MomentAttempt, unprepared bool) (Decision, bool) {
 	w := in.Witness
 	if w.outcome() == v1alpha1.OutcomeFailed && w.Report.Reason == v1alpha1.ReasonStateChanged {
 		return in.discard(v1alpha1.AttemptStateChanged, "the firmware state changed while it was read first: %s", w.Report.Message), true
@@ -59,8 +63,10 @@ func prepareOver(in Observed, a *v1alpha1.MomentAttempt) (Decision, bool) {
 	switch {
 	case w.Failed != "" && !read:
 		return in.fail(v1alpha1.ReasonWitnessFailed, "the witness could not read the firmware state: %s", w.Failed), true
-	case in.since(a.StartedAt.Time) < prepareLimit || read:
+	case in.since(a.StartedAt.Time) < prepareLimit || read && !unprepared:
 		return Decision{}, false
+	case unprepared:
+		return in.fail(v1alpha1.ReasonSnapshotFailed, "the cut could not be prepared in %s; the events of this backup and the manager's log say what failed", prepareLimit), true
 	case w.Pending != "":
 		return in.fail(v1alpha1.ReasonWitnessFailed, "the witness did not start in %s: %s", prepareLimit, w.Pending), true
 	default:

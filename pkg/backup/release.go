@@ -4,6 +4,7 @@ import (
 	"slices"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/vmstate/vmstate/api/v1alpha1"
@@ -22,9 +23,6 @@ func released(in Observed, d Decision) Decision {
 		switch {
 		case !due(in, a):
 			d.RequeueAfter = sooner(d.RequeueAfter, a.Freeze.Deadline.Sub(in.Now))
-			continue
-		case a.Freeze.FrozenAt == nil && in.since(a.Freeze.Deadline.Time) >= inFlight:
-			a.Freeze.ReleasedAt = in.micro() // never confirmed, and KubeVirt's own timer has run out
 			continue
 		case a.Freeze.FrozenAt == nil:
 			d.RequeueAfter = sooner(d.RequeueAfter, lookAgain)
@@ -94,6 +92,9 @@ func (d Decision) settleFreeze(answer action.Answer) {
 	at := metav1.NewMicroTime(answer.At)
 	if answer.Failure != "" {
 		a.Freeze.Failure = answer.Failure
+		if answer.Refused {
+			a.Freeze.ReleasedAt = &at // nothing was frozen, and nothing is under way
+		}
 		return
 	}
 	a.Freeze.FrozenAt = &at
@@ -102,13 +103,16 @@ func (d Decision) settleFreeze(answer action.Answer) {
 
 // settleThaw records a release. A thaw counts only if no freeze can land after it: one that
 // was confirmed was the last, any other may be under way for inFlight.
+//
+// KubeVirt's own timer is no proof: a thaw cancels it before the agent is asked (kubevirt.io/kubevirt
+// v1.9.0, pkg/virt-launcher/virtwrap/storage/fsfreeze.go).
 func (d Decision) settleThaw(answer action.Answer) {
-	if answer.Failure != "" {
-		return
-	}
 	for i := range d.Status.Attempts {
 		a := &d.Status.Attempts[i]
-		if !held(a) || a.Freeze.FrozenAt == nil && answer.At.Sub(a.Freeze.RequestedAt.Time) < inFlight {
+		if held(a) {
+			a.Freeze.ReleaseFailure = answer.Failure
+		}
+		if answer.Failure != "" || !held(a) || a.Freeze.FrozenAt == nil && answer.At.Sub(a.Freeze.RequestedAt.Time) < inFlight {
 			continue
 		}
 		at := metav1.NewMicroTime(answer.At)
@@ -117,9 +121,13 @@ func (d Decision) settleThaw(answer action.Answer) {
 }
 
 // Interrupted is the decision after an action failed: what it would have recorded did not
-// happen, the thaw's answers apart.
-func (d Decision) Interrupted(before v1alpha1.VMStateBackupStatus, answers []action.Answer, err error) Decision {
-	d.Status = *before.DeepCopy()
+// happen, the thaw's answers apart. A snapshot that the API server refuses will be refused again:
+// a frozen guest does not wait for that.
+func (d Decision) Interrupted(in Observed, answers []action.Answer, err error) Decision {
+	if StageOf(in.Backup) == StageCutting && (apierrors.IsForbidden(err) || apierrors.IsInvalid(err)) {
+		return in.fail(v1alpha1.ReasonSnapshotFailed, "the snapshot was refused: %s", err).Settle(answers)
+	}
+	d.Status = *in.Backup.Status.DeepCopy()
 	if d.State == conditions.Working {
 		d.Message = err.Error()
 	}
@@ -127,21 +135,29 @@ func (d Decision) Interrupted(before v1alpha1.VMStateBackupStatus, answers []act
 	return d.Settle(answers)
 }
 
+// Blind is the decision of a pass that could not look: what is due is thawed, nothing else.
+func Blind(in Observed) Decision {
+	return released(in, Decision{Status: *in.Backup.Status.DeepCopy()})
+}
+
+// Held says that a guest may be frozen for this backup.
+func Held(b *v1alpha1.VMStateBackup) bool { return anyHeld(&b.Status) }
+
+// thawing says why a guest is not known to be thawed yet.
+func thawing(s *v1alpha1.VMStateBackupStatus) string {
+	for _, a := range s.Attempts {
+		if held(&a) && a.Freeze.ReleaseFailure != "" {
+			return "the guest could not be thawed yet: " + a.Freeze.ReleaseFailure
+		}
+	}
+	return "making sure that the guest is thawed"
+}
+
 // Release is the thaw that a process owes a backup when it starts: of a freeze that another
 // process recorded and nobody released.
 func Release(b *v1alpha1.VMStateBackup, process string) (action.Unfreeze, bool) {
 	for i := range b.Status.Attempts {
 		if a := &b.Status.Attempts[i]; held(a) && a.Freeze.Requester != process {
-			return unfreeze(b), true
-		}
-	}
-	return action.Unfreeze{}, false
-}
-
-// Overdue is the thaw of a freeze whose deadline has passed; it needs nothing but the backup.
-func Overdue(b *v1alpha1.VMStateBackup, now time.Time) (action.Unfreeze, bool) {
-	for i := range b.Status.Attempts {
-		if a := &b.Status.Attempts[i]; held(a) && !now.Before(a.Freeze.Deadline.Time) {
 			return unfreeze(b), true
 		}
 	}

@@ -7,6 +7,7 @@
 //	seen                                                refusal           passing
 //	no such VM                                          VMNotFound
 //	the VM is being deleted                             VMDeleting
+//	its instancetype or preference cannot be applied    SpecIncomplete
 //	a migration of its instance is not over             Migrating         yes
 //	the instance is starting, stopping or crashing      VMUnsettled       yes
 //	volumes are being moved, or another tool snapshots  VMUnsettled       yes

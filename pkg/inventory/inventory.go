@@ -20,6 +20,8 @@ type Seen struct {
 	VMI  *kubevirtv1.VirtualMachineInstance
 	// Expanded is VM with instancetype and preference applied.
 	Expanded *kubevirtv1.VirtualMachine
+	// ExpandFailure is why they cannot be applied; "" if they can.
+	ExpandFailure string
 	// Launchers are the pods of VMI.
 	Launchers []corev1.Pod
 	// Migrations of the instance's name, of all times.
@@ -37,8 +39,6 @@ type Seen struct {
 // Volume is one volume with what only planning needs.
 type Volume struct {
 	v1alpha1.BackupVolume
-	// Handle of the volume at its driver.
-	Handle string
 	// RequestBytes that the claim asks for.
 	RequestBytes int64
 }
@@ -83,7 +83,7 @@ func wait(reason, format string, args ...any) *Refusal {
 
 // Of lists what must be captured, or says why it cannot be.
 func Of(in Seen) (Inventory, *Refusal) {
-	for _, check := range []func(Seen) *Refusal{exists, still, settled} {
+	for _, check := range []func(Seen) *Refusal{exists, complete, still, settled} {
 		if r := check(in); r != nil {
 			return Inventory{}, r
 		}

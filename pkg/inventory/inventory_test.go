@@ -76,6 +76,10 @@ func TestRefusals(t *testing.T) {
 			why: "its claims go with it", in: with(halted(), func(s *Seen) { s.VM.DeletionTimestamp = &now }),
 			want: Refusal{Reason: v1alpha1.ReasonVMDeleting, Message: `"db" is being deleted`},
 		},
+		"NoPreference": {
+			why: "what the VM asks for is not known: not an endless error", in: with(halted(), func(s *Seen) { s.ExpandFailure = "not found" }),
+			want: Refusal{Reason: v1alpha1.ReasonSpecIncomplete, Message: "not found"},
+		},
 		"MigrationObject": {
 			why: "during a migration there are two state claims",
 			in: runs(halted(), func(s *Seen) {
@@ -239,9 +243,9 @@ func onClaim(name, claim string, role v1alpha1.VolumeRole) Volume {
 				Name: name, Role: role, ClaimName: claim, ClaimUID: build.Claim(claim).UID, StorageClassName: build.Class,
 				Driver: build.Driver, VolumeMode: "Filesystem", AccessModes: []string{"ReadWriteOnce"}, SizeBytes: 1 << 30,
 			},
-			Outcome: v1alpha1.VolumeIncluded,
+			Outcome: v1alpha1.VolumeIncluded, Handle: "handle-" + claim,
 		},
-		Handle: "handle-" + claim, RequestBytes: 1 << 30,
+		RequestBytes: 1 << 30,
 	}
 }
 
@@ -293,6 +297,16 @@ func TestOf(t *testing.T) {
 			want: Inventory{VM: live, Volumes: both, Running: true, Placement: &job.Placement{
 				NodeName: build.Node, SELinux: &corev1.SELinuxOptions{Level: "s0:c1,c2"},
 				SELinuxChangePolicy: func() *corev1.PodSELinuxChangePolicy { p := corev1.SELinuxChangePolicyMountOption; return &p }(),
+			}},
+		},
+		"LabelsWithoutLevel": {
+			why: "a level made up by the runtime would be put on the live volume",
+			in: runs(halted(), func(s *Seen) {
+				s.VMI.Status.SelinuxContext = "system_u:object_r:container_file_t:s0:c1,c2"
+				s.Launchers[0].Spec.SecurityContext = &corev1.PodSecurityContext{SELinuxOptions: &corev1.SELinuxOptions{Type: "virt_launcher.process"}}
+			}),
+			want: Inventory{VM: live, Volumes: both, Running: true, Placement: &job.Placement{
+				NodeName: build.Node, SELinux: &corev1.SELinuxOptions{Type: "virt_launcher.process", Level: "s0:c1,c2"},
 			}},
 		},
 		"EveryKindOfVolume": {

@@ -22,6 +22,15 @@ func exists(in Seen) *Refusal {
 	}
 }
 
+// complete says that the instancetype and the preference could be applied.
+func complete(in Seen) *Refusal {
+	if in.ExpandFailure == "" {
+		return nil
+	}
+	return refuse(v1alpha1.ReasonSpecIncomplete, "the instancetype or preference of VM %q cannot be applied, so what it asks for is not known: %s",
+		in.VM.Name, in.ExpandFailure)
+}
+
 // still says that no migration is under way: during one there are two state claims and two pods.
 func still(in Seen) *Refusal {
 	if in.VMI == nil {
@@ -145,21 +154,22 @@ func placement(in Seen) (*job.Placement, *Refusal) {
 			out.Tolerations = append(out.Tolerations, t)
 		}
 	}
-	if pod.Spec.SecurityContext != nil && pod.Spec.SecurityContext.SELinuxOptions != nil {
-		out.SELinux = pod.Spec.SecurityContext.SELinuxOptions.DeepCopy()
-		out.SELinuxChangePolicy = pod.Spec.SecurityContext.SELinuxChangePolicy
-		return out, nil
+	if c := pod.Spec.SecurityContext; c != nil && c.SELinuxOptions != nil {
+		out.SELinux, out.SELinuxChangePolicy = c.SELinuxOptions.DeepCopy(), c.SELinuxChangePolicy
 	}
 	context := in.VMI.Status.SelinuxContext
-	if context == "none" {
+	if context == "none" || out.SELinux != nil && out.SELinux.Level != "" {
 		return out, nil
 	}
+	// Without a level the container runtime would make one up, and relabel the live volume to it.
 	parts := strings.SplitN(context, ":", 4)
 	if len(parts) < 4 {
 		return nil, wait(v1alpha1.ReasonVMUnsettled, "the security labels of VM %q's launcher are not known yet", in.VM.Name)
 	}
-	policy := corev1.SELinuxChangePolicyMountOption
-	out.SELinux = &corev1.SELinuxOptions{Level: parts[3]}
-	out.SELinuxChangePolicy = &policy
+	if out.SELinux == nil {
+		policy := corev1.SELinuxChangePolicyMountOption
+		out.SELinux, out.SELinuxChangePolicy = &corev1.SELinuxOptions{}, &policy
+	}
+	out.SELinux.Level = parts[3]
 	return out, nil
 }

@@ -4,9 +4,11 @@
 // Choose answers before anything is touched. The first row that holds wins:
 //
 //	seen                                         answer
+//	a running VM's state, mounted pod by pod     StateUnsupported
 //	a disk without a CSI driver                  NoSnapshotClass
 //	a disk whose driver has no VolumeSnapshotClass that deletes   NoSnapshotClass
 //	the VM does not run                          Offline: one snapshot after another
+//	a disk whose snapshots are no instant        NoCommonInstant
 //	one disk                                     SingleDisk
 //	disks on several drivers                     NoCommonInstant
 //	no group snapshot API, or no class of it     NoCommonInstant
@@ -61,6 +63,9 @@ type Choice struct {
 // Choose says how to cut the disks of a virtual machine, or why they cannot be.
 func Choose(inv inventory.Inventory, s Storage) (Choice, *inventory.Refusal) {
 	disks := inv.Disks()
+	if r := stateUnseen(inv, s.Knowledge); r != nil {
+		return Choice{}, r
+	}
 	out := Choice{Binding: v1alpha1.DisksOffline}
 	for _, d := range disks {
 		class, r := classOf(d, s.Classes)
@@ -69,15 +74,46 @@ func Choose(inv inventory.Inventory, s Storage) (Choice, *inventory.Refusal) {
 		}
 		out.Snapshots = append(out.Snapshots, Snapshot{Volume: d.Name, Claim: d.ClaimName, Class: class})
 	}
-	switch {
-	case !inv.Running:
+	if !inv.Running {
 		return out, nil
+	}
+	if r := notInstant(disks, s.Knowledge); r != nil {
+		return Choice{}, r
+	}
+	switch {
 	case len(disks) == 1:
 		out.Binding = v1alpha1.DisksSingle
 		return out, nil
 	default:
 		return group(disks, s)
 	}
+}
+
+// stateUnseen refuses a running VM whose firmware state a witness cannot be sure to see.
+func stateUnseen(inv inventory.Inventory, k Knowledge) *inventory.Refusal {
+	for _, v := range inv.Volumes {
+		if !inv.Running || v.Role != v1alpha1.RoleFirmwareState || v.Outcome != v1alpha1.VolumeIncluded {
+			continue
+		}
+		if d, found := k.Of(v.Driver); found && d.MountsPerPod {
+			return refusal(v1alpha1.ReasonStateUnsupported,
+				"claim %q holds the firmware state on driver %q, which gives each pod a mount of its own (%s): what the guest wrote last may not be seen. Stop the VM for the backup, move its state to another class, or attest the driver in the manager's configuration",
+				v.ClaimName, v.Driver, d.Source)
+		}
+	}
+	return nil
+}
+
+// notInstant refuses a running VM with a disk whose snapshots are copied while it is written.
+func notInstant(disks []inventory.Volume, k Knowledge) *inventory.Refusal {
+	for _, v := range disks {
+		if d, found := k.Of(v.Driver); found && d.NotInstant {
+			return refusal(v1alpha1.ReasonNoCommonInstant,
+				"disk %q of the running VM is on driver %q, whose snapshots are no instant (%s): stop the VM for the backup, or move the disk",
+				v.Name, v.Driver, d.Source)
+		}
+	}
+	return nil
 }
 
 func classOf(d inventory.Volume, classes []snapshotv1.VolumeSnapshotClass) (string, *inventory.Refusal) {

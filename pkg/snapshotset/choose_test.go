@@ -22,6 +22,12 @@ func disk(name, driver string) inventory.Volume {
 	}}
 }
 
+func stateOn(driver string) inventory.Volume {
+	v := disk("state", driver)
+	v.Role = v1alpha1.RoleFirmwareState
+	return v
+}
+
 func class(name, driver string, policy snapshotv1.DeletionPolicy, isDefault string) snapshotv1.VolumeSnapshotClass {
 	return snapshotv1.VolumeSnapshotClass{
 		ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: map[string]string{defaultClass: isDefault}},
@@ -61,6 +67,27 @@ func TestChoose(t *testing.T) {
 		"NoCSI": {
 			why: "storage without snapshots is refused by name", running: true, disks: []inventory.Volume{disk("root", "")}, storage: whole,
 			refused: v1alpha1.ReasonNoSnapshotClass, says: `disk "root" (claim "root-db"`,
+		},
+		"NotInstant": {
+			why: "its snapshots are tar archives of the live folder", running: true, disks: []inventory.Volume{disk("root", "nfs.csi.k8s.io")},
+			storage: Storage{Classes: []snapshotv1.VolumeSnapshotClass{class("n", "nfs.csi.k8s.io", del, "")}},
+			refused: v1alpha1.ReasonNoCommonInstant, says: "are no instant",
+		},
+		"NotInstantAttested": {
+			why: "an administrator knows better", running: true, disks: []inventory.Volume{disk("root", "nfs.csi.k8s.io")},
+			storage: Storage{
+				Classes: []snapshotv1.VolumeSnapshotClass{class("n", "nfs.csi.k8s.io", del, "")}, Knowledge: NewKnowledge([]Driver{{Name: "nfs.csi.k8s.io"}}),
+			},
+			want: Choice{Binding: v1alpha1.DisksSingle, Snapshots: []Snapshot{{Volume: "root", Claim: "root-db", Class: "n"}}},
+		},
+		"NotInstantOffline": {
+			why: "nothing writes meanwhile", disks: []inventory.Volume{disk("root", "nfs.csi.k8s.io")},
+			storage: Storage{Classes: []snapshotv1.VolumeSnapshotClass{class("n", "nfs.csi.k8s.io", del, "")}},
+			want:    Choice{Binding: v1alpha1.DisksOffline, Snapshots: []Snapshot{{Volume: "root", Claim: "root-db", Class: "n"}}},
+		},
+		"StateMountedPodByPod": {
+			why: "the witness might read an old copy", running: true, disks: append(one, stateOn("nfs.csi.k8s.io")), storage: whole,
+			refused: v1alpha1.ReasonStateUnsupported, says: "a mount of its own",
 		},
 		"NoClass": {
 			running: true, disks: one, storage: with(func(s *Storage) { s.Classes = s.Classes[1:] }),

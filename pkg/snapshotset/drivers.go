@@ -10,6 +10,12 @@ type Driver struct {
 	Name string `json:"name"`
 	// GroupsCutTogether says that the driver cuts all members of a group at one instant.
 	GroupsCutTogether bool `json:"groupsCutTogether"`
+	// NotInstant says that a snapshot of one volume is no instant either: the driver reads the
+	// volume while the guest writes it.
+	NotInstant bool `json:"notInstant,omitempty"`
+	// MountsPerPod says that each pod has a mount of its own, so that a second pod on the node need
+	// not see what the first has written last.
+	MountsPerPod bool `json:"mountsPerPod,omitempty"`
 	// Source says where that is known from.
 	Source string `json:"source"`
 }
@@ -23,6 +29,10 @@ var known = []Driver{
 	{Name: ".rbd.csi.ceph.com", GroupsCutTogether: true, Source: "ceph-csi under rook or ODF, as rbd.csi.ceph.com"},
 	{Name: "linstor.csi.linbit.com", GroupsCutTogether: true, Source: "linstor-csi 1.9: I/O of all members is suspended"},
 	{Name: "csi.trident.netapp.io", GroupsCutTogether: true, Source: "Trident 25.06: ONTAP consistency group snapshots within one SVM"},
+	{Name: "nfs.csi.k8s.io", NotInstant: true, MountsPerPod: true, Source: "csi-driver-nfs: a snapshot is a tar archive of the live folder; volumes are mounted at publishing, without staging"},
+	{Name: "smb.csi.k8s.io", MountsPerPod: true, Source: "csi-driver-smb: a CIFS client caches by mount"},
+	{Name: "csi.juicefs.com", MountsPerPod: true, Source: "JuiceFS CSI driver: a FUSE client, which may be one a pod"},
+	{Name: "efs.csi.aws.com", MountsPerPod: true, Source: "EFS CSI driver: an NFS mount at publishing, without staging"},
 	{Name: "hostpath.csi.k8s.io", GroupsCutTogether: false, Source: "csi-driver-host-path 1.18: copies one volume after another"},
 	{Name: "driver.longhorn.io", GroupsCutTogether: false, Source: "longhorn/longhorn#13349: members are taken independently"},
 }

@@ -7,6 +7,7 @@ import (
 	groupsnapshotv1 "github.com/kubernetes-csi/external-snapshotter/client/v8/apis/volumegroupsnapshot/v1"
 	snapshotv1 "github.com/kubernetes-csi/external-snapshotter/client/v8/apis/volumesnapshot/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/vmstate/vmstate/api/v1alpha1"
 )
@@ -48,8 +49,8 @@ type Progress struct {
 	Foreign string
 }
 
-// Single looks at snapshots that were made one by one, in the order of the disks.
-func Single(disks []Disk, pairs []Pair) Progress {
+// Single looks at snapshots that owner had made one by one, in the order of the disks.
+func Single(owner types.UID, disks []Disk, pairs []Pair) Progress {
 	out := Progress{Cut: true, Ready: true}
 	for i, d := range disks {
 		p := pairs[i]
@@ -57,6 +58,9 @@ func Single(disks []Disk, pairs []Pair) Progress {
 			out.Missing = append(out.Missing, d.Volume)
 			out.Cut, out.Ready = false, false
 			continue
+		}
+		if source := p.Snapshot.Spec.Source.PersistentVolumeClaimName; !controlled(p.Snapshot, owner) || source == nil || *source != d.Claim {
+			return Progress{Foreign: fmt.Sprintf("VolumeSnapshot %q exists, and is not this backup's of disk %q", p.Snapshot.Name, d.Volume)}
 		}
 		cut, ready := look(d.Volume, p, &out)
 		out.Cut = out.Cut && cut
@@ -95,16 +99,24 @@ func look(volume string, p Pair, out *Progress) (cut, ready bool) {
 
 func isTrue(b *bool) bool { return b != nil && *b }
 
-// Of looks at a group snapshot. It is cut when its content, bound by UID, carries the group's
+func controlled(obj metav1.Object, owner types.UID) bool {
+	ref := metav1.GetControllerOf(obj)
+	return ref != nil && ref.UID == owner
+}
+
+// Of looks at a group snapshot that owner had made. It is cut when its content, bound by UID, carries the group's
 // handle; some seconds before the group says ready. What was captured is the content's list of
 // volumes, which must be the disks and nothing else.
-func Of(disks []Disk, g Group) Progress {
+func Of(owner types.UID, disks []Disk, g Group) Progress {
 	var out Progress
 	if g.Snapshot == nil {
 		for _, d := range disks {
 			out.Missing = append(out.Missing, d.Volume)
 		}
 		return out
+	}
+	if !controlled(g.Snapshot, owner) {
+		return Progress{Foreign: fmt.Sprintf("VolumeGroupSnapshot %q exists, and is not this backup's", g.Snapshot.Name)}
 	}
 	if s := g.Snapshot.Status; s != nil && s.Error != nil && s.Error.Message != nil {
 		out.Trouble = "group: " + *s.Error.Message

@@ -12,13 +12,15 @@ import (
 	"github.com/vmstate/vmstate/api/v1alpha1"
 )
 
+var mine = []metav1.OwnerReference{{UID: "me", Controller: ptr(true)}}
+
 func ptr[T any](v T) *T { return &v }
 
 // pair is a snapshot of a claim, bound both ways, cut and ready.
 func pair(name, claim, handle string, change ...func(*Pair)) Pair {
 	p := Pair{
 		Snapshot: &snapshotv1.VolumeSnapshot{
-			ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID("uid-" + name)},
+			ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID("uid-" + name), OwnerReferences: mine},
 			Spec:       snapshotv1.VolumeSnapshotSpec{Source: snapshotv1.VolumeSnapshotSource{PersistentVolumeClaimName: &claim}},
 			Status:     &snapshotv1.VolumeSnapshotStatus{BoundVolumeSnapshotContentName: ptr("c-" + name), ReadyToUse: ptr(true)},
 		},
@@ -47,6 +49,14 @@ func TestSingle(t *testing.T) {
 		want Progress
 	}{
 		"Missing": {in: Pair{}, want: Progress{Missing: []string{"root"}}},
+		"NotOurs": {
+			why: "a name can be guessed", in: pair("s", "root-db", "h", func(p *Pair) { p.Snapshot.OwnerReferences = nil }),
+			want: Progress{Foreign: `VolumeSnapshot "s" exists, and is not this backup's of disk "root"`},
+		},
+		"OtherSource": {
+			in:   pair("s", "other", "h"),
+			want: Progress{Foreign: `VolumeSnapshot "s" exists, and is not this backup's of disk "root"`},
+		},
 		"Unbound": {in: pair("s", "root-db", "h", func(p *Pair) { p.Content, p.Snapshot.Status = nil, nil }), want: Progress{}},
 		"NoHandle": {
 			why: "bound is not cut", in: pair("s", "root-db", "h", func(p *Pair) { p.Content.Status.SnapshotHandle = nil }), want: Progress{},
@@ -73,7 +83,7 @@ func TestSingle(t *testing.T) {
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
-			if diff := cmp.Diff(tc.want, Single(disks, []Pair{tc.in})); diff != "" {
+			if diff := cmp.Diff(tc.want, Single("me", disks, []Pair{tc.in})); diff != "" {
 				t.Errorf("%s (-want +got):\n%s", tc.why, diff)
 			}
 		})
@@ -83,7 +93,7 @@ func TestSingle(t *testing.T) {
 // whole is a group of two disks that is cut and ready.
 func wholeGroup(change ...func(*Group)) Group {
 	g := Group{
-		Snapshot: &groupsnapshotv1.VolumeGroupSnapshot{ObjectMeta: metav1.ObjectMeta{Name: "g", UID: "uid-g"}},
+		Snapshot: &groupsnapshotv1.VolumeGroupSnapshot{ObjectMeta: metav1.ObjectMeta{Name: "g", UID: "uid-g", OwnerReferences: mine}},
 		Content: &groupsnapshotv1.VolumeGroupSnapshotContent{
 			Spec: groupsnapshotv1.VolumeGroupSnapshotContentSpec{
 				Source: groupsnapshotv1.VolumeGroupSnapshotContentSource{VolumeHandles: []string{"v-data", "v-root"}},
@@ -113,7 +123,11 @@ func TestOf(t *testing.T) {
 		in   Group
 		want Progress
 	}{
-		"Missing":      {in: Group{}, want: Progress{Missing: []string{"root", "data"}}},
+		"Missing": {in: Group{}, want: Progress{Missing: []string{"root", "data"}}},
+		"NotOurs": {
+			in:   wholeGroup(func(g *Group) { g.Snapshot.OwnerReferences = nil }),
+			want: Progress{Foreign: `VolumeGroupSnapshot "g" exists, and is not this backup's`},
+		},
 		"NoContent":    {in: wholeGroup(func(g *Group) { g.Content = nil }), want: Progress{}},
 		"OtherContent": {in: wholeGroup(func(g *Group) { g.Content.Spec.VolumeGroupSnapshotRef.UID = "earlier" }), want: Progress{}},
 		"NoHandle": {
@@ -144,7 +158,7 @@ func TestOf(t *testing.T) {
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
-			if diff := cmp.Diff(tc.want, Of(disks, tc.in)); diff != "" {
+			if diff := cmp.Diff(tc.want, Of("me", disks, tc.in)); diff != "" {
 				t.Errorf("%s (-want +got):\n%s", tc.why, diff)
 			}
 		})

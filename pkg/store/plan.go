@@ -34,7 +34,8 @@ type Observed struct {
 	Store *v1alpha1.VMStateStore
 	// Setup is the Job of JobName; its zero value says that there is none.
 	Setup Setup
-	// Children are the Jobs and reports that are controlled by the store.
+	// Children are the objects that are controlled by the store: what a probe made. Between two
+	// probes there is no account that anybody could borrow.
 	Children []Child
 }
 
@@ -47,7 +48,7 @@ type Setup struct {
 	Report  *v1alpha1.VMStateReportStatus
 }
 
-// Child is a Job or report of the store.
+// Child is an object that was made for a probe.
 type Child struct {
 	Kind     action.Kind
 	Name     string
@@ -172,6 +173,19 @@ func conclude(in Observed, d Decision) Decision {
 	return d
 }
 
+// Interrupted is the decision after a look or an action failed: a store that nobody has probed
+// yet says so, one that is known stays as it is.
+func Interrupted(in Observed, err error) Decision {
+	d := Decision{Status: *in.Store.Status.DeepCopy()}
+	if in.Store.Status.ObservedGeneration == in.Store.Generation && in.Store.Status.ProbedAt != nil {
+		return d
+	}
+	t := in.target(&d)
+	conditions.Write(t, conditions.Working, v1alpha1.ReasonProbing, err.Error())
+	conditions.Unknown(t, v1alpha1.ConditionWritable, v1alpha1.ReasonProbing, err.Error())
+	return d
+}
+
 // broken records a probe that ended without a word.
 func broken(in Observed, d Decision, message string) Decision {
 	now := metav1.NewTime(in.Now)
@@ -224,7 +238,7 @@ func warned(findings []v1alpha1.Finding) string {
 // tidy removes what is left of a probe, the Job first.
 func tidy(in Observed, d Decision) Decision {
 	d.RequeueAfter = 5 * time.Second
-	for _, kind := range []action.Kind{action.KindJob, action.KindReport} {
+	for _, kind := range []action.Kind{action.KindJob, action.KindReport, action.KindRoleBinding, action.KindServiceAccount} {
 		of := slices.DeleteFunc(slices.Clone(in.Children), func(c Child) bool { return c.Kind != kind })
 		for _, c := range of {
 			if !c.Deleting {

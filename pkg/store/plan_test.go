@@ -1,6 +1,7 @@
 package store
 
 import (
+	"errors"
 	"testing"
 	"time"
 
@@ -182,6 +183,20 @@ func TestPlanRecords(t *testing.T) {
 			}
 		})
 	}
+	t.Run("Interrupted", func(t *testing.T) {
+		unknown := Interrupted(at(), errors.New("quota")).Status.Conditions
+		want := []metav1.Condition{
+			condition("Ready", "False", v1alpha1.ReasonProbing, "quota"), condition("Reconciling", "True", v1alpha1.ReasonProbing, "quota"),
+			condition("Writable", "Unknown", v1alpha1.ReasonProbing, "quota"),
+		}
+		if diff := cmp.Diff(want, unknown); diff != "" {
+			t.Errorf("a store that nobody has probed says what stands in the way (-want +got):\n%s", diff)
+		}
+		known := at(probed(time.Hour, "True"))
+		if diff := cmp.Diff(known.Store.Status, Interrupted(known, errors.New("quota")).Status); diff != "" {
+			t.Errorf("a store that is known stays as it is (-want +got):\n%s", diff)
+		}
+	})
 	t.Run("AnotherRepository", func(t *testing.T) {
 		in := at(probed(time.Hour, "True"), reports(v1alpha1.OutcomeSucceeded, "", "", &other))
 		d := Plan(in)

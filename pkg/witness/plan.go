@@ -8,10 +8,11 @@ import (
 )
 
 const (
-	// InFlight bounds how long after a freeze was asked for it can still land: 60 s
-	// of the API server's request time-out and 60 s of virt-handler's call to the
-	// launcher (kubevirt.io/kubevirt 1.8 and later).
-	InFlight = 120 * time.Second
+	// InFlight bounds how long after a freeze was recorded it can still land: 20 s
+	// until the manager has sent it or given up, 60 s of the API server's request
+	// time-out and 60 s of virt-handler's call to the launcher (kubevirt.io/kubevirt
+	// 1.8 and later).
+	InFlight = 140 * time.Second
 	// thawEvery is the pause between two tries to thaw.
 	thawEvery = time.Second
 	// lookEvery bounds a wait that nothing else ends.

@@ -114,7 +114,7 @@ func TestPlan(t *testing.T) {
 		"ThawedConfirmed":   {"the freeze had been answered, so no request is under way", observed(firstRead, frozen, confirmed, thawed(30, true), now(30)), Decision{Step: StepRecordRelease}},
 		"ThawedUnconfirmed": {"a freeze under way may land behind this thaw", observed(firstRead, frozen, thawed(30, true), now(30)), waitUntil(31)},
 		"ThawRepeated":      {"so it is repeated", observed(firstRead, frozen, thawed(60, true), now(61)), Decision{Step: StepThaw}},
-		"ThawedPastFlight":  {"until no request can be under way", observed(firstRead, frozen, thawed(120, true), now(120)), Decision{Step: StepRecordRelease}},
+		"ThawedPastFlight":  {"until no request can be under way", observed(firstRead, frozen, thawed(140, true), now(140)), Decision{Step: StepRecordRelease}},
 		"ReleasedByUs":      {"recorded: the process may end", observed(firstRead, frozen, now(121), outcome(v1alpha1.OutcomeFailed), func(in *Observed) { in.Report.Witness.ReleasedAt = micro(120) }), Decision{Step: StepExit}},
 
 		"ClockAhead":         {"our clock is an hour ahead: a record that just arrived is not due", observed(firstRead, frozen, now(3601), func(in *Observed) { in.Freeze.At = at(3600) }), waitUntil(3630)},
