@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/vmstate/vmstate/test/cluster/build"
+	"github.com/vmstate/vmstate/test/cluster/node"
 )
 
 const (
@@ -32,6 +33,30 @@ func (c *Cluster) ReadDisk(namespace, claim string, out io.Writer) error {
 	return c.withVolume(namespace, claim, func(pod, path string) error {
 		return c.stream(nil, out, "-n", namespace, "exec", pod, "--", "/box", "read", path)
 	})
+}
+
+// ReadSnapshot writes what a VolumeSnapshot of one of the test drivers holds to out: straight from the driver's
+// folder, where the image lies from the instant of the cut on.
+func (c *Cluster) ReadSnapshot(namespace, name string, out io.Writer) error {
+	content, err := c.kubectl("-n", namespace, "get", "volumesnapshot", name, "-o", "jsonpath={.status.boundVolumeSnapshotContentName}")
+	if err != nil {
+		return err
+	}
+	found, err := c.kubectl("get", "volumesnapshotcontent", content, "-o", "jsonpath={.spec.driver} {.status.snapshotHandle}")
+	if err != nil {
+		return err
+	}
+	driver, handle, ok := strings.Cut(found, " ")
+	if !ok || handle == "" {
+		return fmt.Errorf("snapshot %s/%s has no handle yet", namespace, name)
+	}
+	cmd := node.Command(c.dir, c.program, "cat", c.dir.Path("store", driver, "snapshots", handle, diskFile))
+	var said strings.Builder
+	cmd.Stdout, cmd.Stderr = out, &said
+	if err := cmd.Run(); err != nil {
+		return fmt.Errorf("read snapshot %s/%s: %w: %s", namespace, name, err, strings.TrimSpace(said.String()))
+	}
+	return nil
 }
 
 func (c *Cluster) stream(in io.Reader, out io.Writer, args ...string) error {

@@ -17,7 +17,7 @@ func (r *Runner) StateFolder(ctx context.Context, ns, vm string) (string, error)
 	return fmt.Sprintf("/var/lib/kubelet/pods/%s/volumes/kubernetes.io~csi/%s/mount", pod, volume), err
 }
 
-// SnapshotToFile takes a snapshot of a claim in Block mode and writes what it holds to a file; what it makes is removed again.
+// SnapshotToFile takes a snapshot of a claim and writes what it holds to a file; the snapshot is removed again.
 func (r *Runner) SnapshotToFile(ctx context.Context, ns, claim, name, file string) error {
 	if err := r.Apply(ctx, fmt.Sprintf(`apiVersion: snapshot.storage.k8s.io/v1
 kind: VolumeSnapshot
@@ -26,32 +26,16 @@ spec: {source: {persistentVolumeClaimName: %s}}
 `, name, ns, claim)); err != nil {
 		return err
 	}
-	size := ""
 	err := Until(ctx, time.Minute, 100*time.Millisecond, func(ctx context.Context) (bool, string, error) {
-		out, err := r.K(ctx, "-n", ns, "get", "volumesnapshot", name, "-o", "jsonpath={.status.readyToUse} {.status.restoreSize}")
-		var ready string
-		if _, scanned := fmt.Sscan(out, &ready, &size); scanned != nil {
-			return false, out, err
-		}
-		return ready == "true", out, err
+		out, err := r.K(ctx, "-n", ns, "get", "volumesnapshot", name, "-o", "jsonpath={.status.readyToUse}")
+		return out == "true", out, err
 	})
 	if err != nil {
 		return err
 	}
-	if err := r.Apply(ctx, fmt.Sprintf(`apiVersion: v1
-kind: PersistentVolumeClaim
-metadata: {name: %[1]s, namespace: %[2]s}
-spec:
-  accessModes: [ReadWriteOnce]
-  volumeMode: Block
-  resources: {requests: {storage: %[3]s}}
-  dataSource: {apiGroup: snapshot.storage.k8s.io, kind: VolumeSnapshot, name: %[1]s}
-`, name, ns, size)); err != nil {
+	if _, err := r.Run(ctx, nil, r.Cluster, "read-snapshot", ns, name, file); err != nil {
 		return err
 	}
-	if _, err := r.Run(ctx, nil, r.Cluster, "read-disk", ns, name, file); err != nil {
-		return err
-	}
-	_, err = r.K(ctx, "-n", ns, "delete", "pvc/"+name, "volumesnapshot/"+name, "--wait=false")
+	_, err = r.K(ctx, "-n", ns, "delete", "volumesnapshot", name, "--wait=false")
 	return err
 }

@@ -163,6 +163,17 @@ func runReadDisk(c *cluster.Cluster, _ *build.Builder, args []string) error {
 	return errors.Join(c.ReadDisk(args[0], args[1], out), out.Close())
 }
 
+func runReadSnapshot(c *cluster.Cluster, _ *build.Builder, args []string) error {
+	if len(args) != 3 {
+		return errUsage
+	}
+	out, err := os.Create(args[2])
+	if err != nil {
+		return err
+	}
+	return errors.Join(c.ReadSnapshot(args[0], args[1], out), out.Close())
+}
+
 func runCSI(c *cluster.Cluster, _ *build.Builder, args []string) error {
 	if len(args) != 2 {
 		return errUsage

@@ -42,6 +42,7 @@ func commands() []command {
 		{"load-image", "NAME[,NAME] FILE…", "Make an image of static files; the first is the entry point", runLoadImage},
 		{"load-disk", "NAMESPACE CLAIM FILE", "Write a raw image into an unused claim", runLoadDisk},
 		{"read-disk", "NAMESPACE CLAIM FILE", "Write the raw content of a claim to a file", runReadDisk},
+		{"read-snapshot", "NAMESPACE SNAPSHOT FILE", "Write what a snapshot of a test driver holds to a file", runReadSnapshot},
 		{"csi", "DRIVER JSON", "Set the control file of a CSI driver; empty JSON to behave", runCSI},
 	}
 }
@@ -58,7 +59,7 @@ func exit(err error) {
 	switch {
 	case err == nil:
 		os.Exit(0)
-	case errors.As(err, &ended):
+	case errors.As(err, &ended) && error(ended) == err: // exec and kubectl: what ended has said why
 		os.Exit(ended.ExitCode())
 	case errors.Is(err, errUsage):
 		usage()
