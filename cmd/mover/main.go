@@ -33,7 +33,7 @@ const (
 )
 
 // memoryLimit keeps the collector well inside the container's limit (package job).
-const memoryLimit = 256 << 20
+const memoryLimit = 176 << 20
 
 func main() {
 	debug.SetMemoryLimit(memoryLimit)

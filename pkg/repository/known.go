@@ -22,8 +22,8 @@ type knownUnit struct {
 	unit    uint32 // that slots count in
 }
 
-// maxKnown bounds the table: 16 MiB.
-const maxKnown = 1 << 19
+// maxKnown bounds the table: 8 MiB.
+const maxKnown = 1 << 18
 
 // grow makes room for a volume with that many units.
 func (k *known) grow(units uint64) {

@@ -19,27 +19,56 @@ type chunk struct {
 	err  error
 }
 
-// source reads a volume ahead of the one who asks, leaf by leaf in order, only
-// where extents say that there may be data.
+// reading is a chunk on its way: the parts of it that hold data are read by whoever
+// is free, and ready says when and how that ended.
+type reading struct {
+	chunk
+	parts []Extent
+	ready chan error
+}
+
+// source reads a volume ahead of the one who asks, several leaves at once and given
+// out in order, and only where extents say that there may be data.
 type source struct {
 	volume    *BlockVolume
 	leafBytes int64
-	chunks    chan chunk
+	queue     chan *reading
+	jobs      chan *reading
 	free      chan []byte
 	stop      context.CancelFunc
 }
 
-// readAhead is how many leaves are in memory: being read, waiting, being worked on.
-const readAhead = 4
+const (
+	// readAhead is how many leaves are in memory: being read, waiting, being worked on.
+	readAhead = 6
+	// readers is how many reads of the source are under way at once: without the page
+	// cache there is no other read-ahead.
+	readers = 4
+)
+
+// inOrder is a source that must be read forwards, one piece after the other.
+type inOrder interface{ readInOrder() }
 
 func newSource(ctx context.Context, v *BlockVolume, unitBytes int) *source {
 	ctx, stop := context.WithCancel(ctx)
 	s := &source{
-		volume: v, leafBytes: index.LeafUnits * int64(unitBytes),
-		chunks: make(chan chunk, readAhead), free: make(chan []byte, readAhead), stop: stop,
+		volume: v, leafBytes: index.LeafUnits * int64(unitBytes), stop: stop,
+		queue: make(chan *reading, readAhead), jobs: make(chan *reading, readAhead),
+		free: make(chan []byte, readAhead),
 	}
 	for range readAhead {
 		s.free <- nil
+	}
+	n := readers
+	if _, ok := v.Source.(inOrder); ok {
+		n = 1
+	}
+	for range n {
+		go func() {
+			for r := range s.jobs {
+				r.ready <- s.fill(r)
+			}
+		}()
 	}
 	go s.run(ctx)
 	return s
@@ -47,11 +76,14 @@ func newSource(ctx context.Context, v *BlockVolume, unitBytes int) *source {
 
 // next returns the next chunk, or io.EOF in its err behind the last.
 func (s *source) next() chunk {
-	c, ok := <-s.chunks
+	r, ok := <-s.queue
 	if !ok {
 		return chunk{leaf: index.End, err: io.EOF}
 	}
-	return c
+	if err := <-r.ready; err != nil {
+		return chunk{leaf: index.End, err: err}
+	}
+	return r.chunk
 }
 
 // release gives the memory of a chunk back.
@@ -60,65 +92,56 @@ func (s *source) release(c chunk) { s.free <- c.data[:0] }
 // close stops reading and waits until the volume is no longer touched.
 func (s *source) close() {
 	s.stop()
-	for c := range s.chunks {
-		if c.err == nil {
-			s.free <- c.data
-		}
+	for r := range s.queue {
+		<-r.ready
 	}
 }
 
+// run hands out the readings, and an error last.
 func (s *source) run(ctx context.Context) {
-	defer close(s.chunks)
-	if err := s.readAll(ctx); err != nil {
-		s.chunks <- chunk{leaf: index.End, err: err}
+	defer close(s.queue)
+	defer close(s.jobs)
+	if err := s.plan(ctx); err != nil {
+		last := &reading{ready: make(chan error, 1)}
+		last.ready <- err
+		s.queue <- last
 	}
 }
 
-func (s *source) readAll(ctx context.Context) error {
-	var current chunk
-	open, filled := false, int64(0) // filled is how far the current chunk holds data or zeros
-	send := func() {
-		if open {
-			clear(current.data[filled:])
-			s.chunks <- current
-		}
-		open = false
-	}
+// plan gathers the parts of each leaf.
+func (s *source) plan(ctx context.Context) error {
+	current := &reading{}
 	for part, err := range s.parts() {
 		if err != nil {
 			return err
 		}
 		leaf := uint64(part.Offset / s.leafBytes)
-		if open && current.leaf != leaf {
-			send()
-		}
-		if !open {
-			select {
-			case buffer := <-s.free:
-				current = chunk{leaf: leaf, data: s.sized(buffer, leaf)}
-				open, filled = true, 0
-			case <-ctx.Done():
-				return ctx.Err()
+		if len(current.parts) > 0 && current.leaf != leaf {
+			if err := s.submit(ctx, current); err != nil {
+				return err
 			}
+			current = &reading{}
 		}
-		from := part.Offset - int64(leaf)*s.leafBytes
-		clear(current.data[filled:from])
-		filled = from + part.Length
-		n, err := s.volume.Source.ReadAt(current.data[from:from+part.Length], part.Offset)
-		if int64(n) != part.Length {
-			return fmt.Errorf("%w %q: %d bytes at %d: %w", ErrSource, s.volume.Name, part.Length, part.Offset, orShort(err))
-		}
-		current.read += part.Length
+		current.leaf = leaf
+		current.parts = append(current.parts, part)
 	}
-	send()
-	return nil
+	if len(current.parts) > 0 {
+		return s.submit(ctx, current)
+	}
+	return ctx.Err()
 }
 
-func orShort(err error) error {
-	if err == nil || errors.Is(err, io.EOF) {
-		return io.ErrUnexpectedEOF
+func (s *source) submit(ctx context.Context, r *reading) error {
+	select {
+	case buffer := <-s.free:
+		r.data = s.sized(buffer, r.leaf)
+	case <-ctx.Done():
+		return ctx.Err()
 	}
-	return err
+	r.ready = make(chan error, 1)
+	s.queue <- r
+	s.jobs <- r
+	return nil
 }
 
 // sized returns memory for a leaf. The last one of a volume may be shorter.
@@ -128,6 +151,30 @@ func (s *source) sized(buffer []byte, leaf uint64) []byte {
 	}
 	n := min(s.leafBytes, s.volume.Size-int64(leaf)*s.leafBytes)
 	return buffer[:n]
+}
+
+// fill reads the parts of a leaf and zeroes what is between them.
+func (s *source) fill(r *reading) error {
+	start, filled := int64(r.leaf)*s.leafBytes, int64(0)
+	for _, p := range r.parts {
+		from := p.Offset - start
+		clear(r.data[filled:from])
+		filled = from + p.Length
+		n, err := s.volume.Source.ReadAt(r.data[from:filled], p.Offset)
+		if int64(n) != p.Length {
+			return fmt.Errorf("%w %q: %d bytes at %d: %w", ErrSource, s.volume.Name, p.Length, p.Offset, orShort(err))
+		}
+		r.read += p.Length
+	}
+	clear(r.data[filled:])
+	return nil
+}
+
+func orShort(err error) error {
+	if err == nil || errors.Is(err, io.EOF) {
+		return io.ErrUnexpectedEOF
+	}
+	return err
 }
 
 // parts yields the extents, cut at the borders of leaves.

@@ -76,7 +76,8 @@ type Progress struct {
 type Extent = blockfile.Extent
 
 // BlockVolume is a disk to be stored. What is outside Extents is zero and is not
-// read; nil Extents reads all. Extents come in order and do not overlap.
+// read; nil Extents reads all. Extents come in order and do not overlap. Source is
+// read by several goroutines, each into memory that direct access can use.
 type BlockVolume struct {
 	Name string
 	// Role and Mode are recorded for the restore: "Disk", "Block" or "Filesystem".

@@ -14,8 +14,8 @@ func (v *vmstate) name() string { return "vmstate" }
 
 func (v *vmstate) store() string { return filepath.Join(v.b.dir, "store-vmstate") }
 
-// memory is the limit that the mover's pod sets too.
-const memory = "GOMEMLIMIT=150MiB"
+// memory is the limit that the mover sets for itself.
+const memory = "GOMEMLIMIT=176MiB"
 
 func (v *vmstate) step(ctx context.Context, what, image string) (figures, error) {
 	file := filepath.Join(v.b.dir, "vmstate.json")
