@@ -40,7 +40,7 @@ func (r *BackupReconciler) report(ctx context.Context, b *v1alpha1.VMStateBackup
 		return err
 	}
 	for _, warning := range d.Warnings {
-		note(r.Events, b, corev1.EventTypeWarning, "NotPersistent", "Plan", warning)
+		note(r.Events, b, remark{corev1.EventTypeWarning, "NotPersistent", "Plan", warning})
 	}
 	announce(r.Events, b, "Backup", before.Status.Conditions, b.Status.Conditions)
 	r.Metrics.Backup(before, b)
@@ -75,13 +75,16 @@ func announce(recorder events.EventRecorder, obj runtime.Object, verb string, be
 	if meta.IsStatusConditionTrue(after, v1alpha1.ConditionStalled) {
 		kind = corev1.EventTypeWarning
 	}
-	note(recorder, obj, kind, is.Reason, verb, is.Message)
+	note(recorder, obj, remark{kind, is.Reason, verb, is.Message})
 }
 
+// remark is what an Event says.
+type remark struct{ kind, reason, verb, text string }
+
 // note records an Event, whose text the API limits to 1024 bytes.
-func note(recorder events.EventRecorder, obj runtime.Object, kind, reason, verb, text string) {
-	if len(text) > 1000 {
-		text = text[:1000] + "…"
+func note(recorder events.EventRecorder, obj runtime.Object, r remark) {
+	if len(r.text) > 1000 {
+		r.text = r.text[:1000] + "…"
 	}
-	recorder.Eventf(obj, nil, kind, reason, verb, "%s", text)
+	recorder.Eventf(obj, nil, r.kind, r.reason, r.verb, "%s", r.text)
 }
