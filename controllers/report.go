@@ -3,6 +3,7 @@ package controllers
 import (
 	"context"
 	"fmt"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -84,7 +85,7 @@ type remark struct{ kind, reason, verb, text string }
 // note records an Event, whose text the API limits to 1024 bytes.
 func note(recorder events.EventRecorder, obj runtime.Object, r remark) {
 	if len(r.text) > 1000 {
-		r.text = r.text[:1000] + "…"
+		r.text = strings.ToValidUTF8(r.text[:1000], "") + "…"
 	}
 	recorder.Eventf(obj, nil, r.kind, r.reason, r.verb, "%s", r.text)
 }
