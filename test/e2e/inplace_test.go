@@ -24,7 +24,7 @@ func TestInPlace(t *testing.T) {
 	check(t, ns, env.UntilGeneration(ctx, time.Minute, ns, vm, 2))
 	_, err = env.Backup(ctx, ns, "first", vm, nil)
 	check(t, ns, err)
-	held := isMoment(ctx, t, keys, bucketOf(ns), ns+"/"+vm, "first")
+	held := isMoment(ctx, t, keys, ns+"/"+vm)
 	check(t, ns, env.UntilGeneration(ctx, 2*time.Minute, ns, vm, held.Disk.Generation+3))
 	second, err := env.Backup(ctx, ns, "second", vm, nil)
 	check(t, ns, err)

@@ -56,7 +56,7 @@ func TestEveryReadyBackupIsOneMoment(t *testing.T) {
 			retried++
 		}
 		windows = append(windows, b.Status.Moment.WindowMilliseconds)
-		isMoment(ctx, t, keys, bucketOf(ns), ns+"/"+vm, name)
+		isMoment(ctx, t, keys, ns+"/"+vm)
 		last = name
 	}
 	slices.Sort(windows)
@@ -71,12 +71,13 @@ func TestEveryReadyBackupIsOneMoment(t *testing.T) {
 
 func bucketOf(ns string) string { return env.Bucket.Prefix + "-" + ns }
 
-// isMoment brings a backup out of the bucket and inspects it.
-func isMoment(ctx context.Context, t *testing.T, keys *story.KeyPair, prefix, vm, name string) *story.Inspection {
+// isMoment brings the newest backup of a machine (namespace/name) out of the bucket and inspects it.
+func isMoment(ctx context.Context, t *testing.T, keys *story.KeyPair, vm string) *story.Inspection {
 	t.Helper()
-	dir := filepath.Join(t.TempDir(), name)
+	dir := filepath.Join(t.TempDir(), "files")
+	ns, _, _ := strings.Cut(vm, "/")
 	bucket := *env
-	bucket.Bucket.Prefix = prefix
+	bucket.Bucket.Prefix = bucketOf(ns)
 	if err := bucket.RestoreFiles(ctx, keys, vm, "latest", dir); err != nil {
 		t.Fatal(err)
 	}
@@ -85,7 +86,7 @@ func isMoment(ctx context.Context, t *testing.T, keys *story.KeyPair, prefix, vm
 		t.Fatal(err)
 	}
 	if !seen.Moment {
-		t.Errorf("%s is Ready and torn: %s (%+v)", name, seen.Reason, seen)
+		t.Errorf("the newest backup of %s is Ready and torn: %s (%+v)", vm, seen.Reason, seen)
 	}
 	if err := os.RemoveAll(dir); err != nil {
 		t.Error(err)
