@@ -5,6 +5,7 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -130,7 +131,13 @@ func runExec(c *cluster.Cluster, _ *build.Builder, args []string) error {
 	}
 	cmd := node.Command(c.Dir(), program, args...)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
-	return cmd.Run()
+	var failed *exec.ExitError
+	if err := cmd.Run(); errors.As(err, &failed) {
+		return ended{code: failed.ExitCode()}
+	} else if err != nil {
+		return err
+	}
+	return nil
 }
 
 func runLoadImage(c *cluster.Cluster, _ *build.Builder, args []string) error {

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"text/tabwriter"
 
@@ -22,6 +21,11 @@ const (
 )
 
 var errUsage = errors.New("usage")
+
+// ended is a command inside the node that failed and has said why itself.
+type ended struct{ code int }
+
+func (e ended) Error() string { return fmt.Sprintf("exit code %d", e.code) }
 
 type command struct {
 	name, args, help string
@@ -55,12 +59,12 @@ func main() {
 }
 
 func exit(err error) {
-	var ended *exec.ExitError
+	var said ended
 	switch {
 	case err == nil:
 		os.Exit(0)
-	case errors.As(err, &ended) && error(ended) == err: // exec and kubectl: what ended has said why
-		os.Exit(ended.ExitCode())
+	case errors.As(err, &said):
+		os.Exit(said.code)
 	case errors.Is(err, errUsage):
 		usage()
 		os.Exit(exitUsage)
