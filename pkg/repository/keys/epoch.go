@@ -91,13 +91,26 @@ func (e epochFile) isOf(k *Keys) bool {
 		subtle.ConstantTimeCompare(e.Commitment, commitment[:]) == 1
 }
 
+// supportedEpoch refuses key sets that rotation will make. Each is to be signed by
+// the one before it, back to the root key: until that chain is followed, whoever can
+// write to the store could put a key set of his own in its place.
+func supportedEpoch(epoch uint32) error {
+	if epoch != 1 {
+		return fmt.Errorf("%w: keys of epoch %d; this program knows epoch 1 only", ErrUnsupported, epoch)
+	}
+	return nil
+}
+
 // open unwraps the index keys. ErrWrongIdentity names the recipients of the file.
 func (e epochFile) open(f Format, want uint32, identities []age.Identity) (*Epoch, error) {
 	if e.Repository != f.Repository || e.Epoch != want {
 		return nil, fmt.Errorf("%w: it is another repository's or another epoch's", ErrNotAuthentic)
 	}
-	if e.Epoch == 1 && !bytes.Equal(e.Signer, f.RootKey) {
-		return nil, fmt.Errorf("%w: not signed by the root key", ErrNotAuthentic)
+	if err := supportedEpoch(e.Epoch); err != nil {
+		return nil, err
+	}
+	if !bytes.Equal(e.Signer, f.RootKey) || !bytes.Equal(e.SigningKey, f.RootKey) {
+		return nil, fmt.Errorf("%w: not signed by the root key, or of another signing key", ErrNotAuthentic)
 	}
 	id, err := ParseID(f.Repository)
 	if err != nil {

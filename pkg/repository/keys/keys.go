@@ -78,7 +78,8 @@ func (k *Keys) Secret() map[string][]byte {
 	}
 }
 
-// FromSecret reads what Secret wrote. ErrSecret names the member, never its value.
+// FromSecret reads what Secret wrote. ErrSecret names the member, never its value;
+// ErrUnsupported for keys of a later epoch.
 func FromSecret(data map[string][]byte) (*Keys, error) {
 	if v := string(data[secretVersion]); v != "1" {
 		return nil, fmt.Errorf("%w: member %q is not 1", ErrSecret, secretVersion)
@@ -90,6 +91,9 @@ func FromSecret(data map[string][]byte) (*Keys, error) {
 	epoch, err := strconv.ParseUint(string(data[secretEpoch]), 10, 32)
 	if err != nil || epoch == 0 {
 		return nil, fmt.Errorf("%w: member %q is not a number from 1", ErrSecret, secretEpoch)
+	}
+	if err := supportedEpoch(uint32(epoch)); err != nil {
+		return nil, err
 	}
 	for _, name := range []string{secretIndex, secretSigning} {
 		if len(data[name]) != 32 {

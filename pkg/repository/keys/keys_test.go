@@ -303,3 +303,52 @@ func TestReadFormatAbsent(t *testing.T) {
 		t.Errorf("error is %v", err)
 	}
 }
+
+// TestForgedLaterEpoch: nobody has proven a key set of a later epoch, whoever signed
+// it, so none is read, written or used.
+func TestForgedLaterEpoch(t *testing.T) {
+	i := hybrid(t)
+	r := recipients(t, i.Recipient)
+	k, forger, s := generate(t), generate(t), memstore.New()
+	if err := Init(t.Context(), s, k, r); err != nil {
+		t.Fatal(err)
+	}
+	f, err := ReadFormat(t.Context(), s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	forger.repository, forger.epoch = k.repository, 2
+	if err := Init(t.Context(), s, forger, r); !errors.Is(err, ErrUnsupported) {
+		t.Errorf("init: %v", err)
+	}
+	if _, err := s.Stat(t.Context(), EpochKey(2)); !errors.Is(err, objectstore.ErrNotFound) {
+		t.Errorf("init has written a key file: %v", err)
+	}
+	if err := Owns(f, forger); !errors.Is(err, ErrUnsupported) {
+		t.Errorf("owns: %v", err)
+	}
+	if _, err := FromSecret(forger.Secret()); !errors.Is(err, ErrUnsupported) {
+		t.Errorf("from secret: %v", err)
+	}
+	forged, err := encodeEpoch(forger, r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Create(t.Context(), EpochKey(2), forged); err != nil {
+		t.Fatal(err)
+	}
+	ids, err := ParseIdentities([]byte(i.Secret))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := OpenEpoch(t.Context(), s, f, 2, ids); !errors.Is(err, ErrUnsupported) {
+		t.Errorf("open: %v", err)
+	}
+	e, err := decodeEpoch(forged)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := e.open(f, 2, ids); !errors.Is(err, ErrUnsupported) {
+		t.Errorf("open the file: %v", err)
+	}
+}

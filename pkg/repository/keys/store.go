@@ -31,6 +31,9 @@ func ReadFormat(ctx context.Context, store objectstore.Store) (Format, error) {
 // Init writes the key file of the epoch and then format.json, each only if it is
 // not there. What is there must be of the same keys: ErrForeign otherwise.
 func Init(ctx context.Context, store objectstore.Store, k *Keys, r Recipients) error {
+	if err := supportedEpoch(k.epoch); err != nil {
+		return err
+	}
 	found, err := ReadFormat(ctx, store)
 	initialised := err == nil
 	if err != nil && !errors.Is(err, ErrNotInitialised) {
@@ -57,13 +60,17 @@ func Init(ctx context.Context, store objectstore.Store, k *Keys, r Recipients) e
 	return nil
 }
 
-// Owns returns ErrForeign unless k are keys of the repository that f describes.
+// Owns returns ErrForeign unless k are keys of the repository that f describes, and
+// ErrUnsupported for a later epoch.
 func Owns(f Format, k *Keys) error {
 	if f.Repository != k.repository.String() {
 		return fmt.Errorf("%w: the store holds repository %s, the keys are for %s",
 			ErrForeign, f.Repository, k.repository)
 	}
-	if k.epoch == 1 && !bytes.Equal(f.RootKey, k.SigningKey()) {
+	if err := supportedEpoch(k.epoch); err != nil {
+		return err
+	}
+	if !bytes.Equal(f.RootKey, k.SigningKey()) {
 		return fmt.Errorf("%w: the root signing key differs", ErrForeign)
 	}
 	return nil
@@ -127,6 +134,9 @@ func damagedIfLarge(err error) error {
 // OpenEpoch opens the index keys of an epoch with an identity. If the epoch's first
 // file is for others, the files of later recipients are listed and tried.
 func OpenEpoch(ctx context.Context, store objectstore.Store, f Format, epoch uint32, ids []age.Identity) (*Epoch, error) {
+	if err := supportedEpoch(epoch); err != nil {
+		return nil, err
+	}
 	first, err := readEpoch(ctx, store, EpochKey(epoch))
 	if err != nil {
 		return nil, err
