@@ -93,7 +93,7 @@ func (s *source) release(c chunk) { s.free <- c.data[:0] }
 func (s *source) close() {
 	s.stop()
 	for r := range s.queue {
-		_ = <-r.ready // nobody waits for it any more
+		<-r.ready //nolint:errcheck // how it ended matters to nobody any more
 	}
 }
 

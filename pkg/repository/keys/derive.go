@@ -20,10 +20,10 @@ type Origin struct {
 // Purpose separates derived keys. The texts are part of the format.
 type Purpose string
 
-// The purposes. Those above the line are derived from the index key, those below
-// from a data key.
+// The purposes: of the name key, of the index key, of both together, of a data key.
 const (
-	PurposeName        Purpose = "name"
+	PurposeName Purpose = "name"
+
 	PurposeContent     Purpose = "content-id"
 	PurposeFingerprint Purpose = "fingerprint-gmac"
 	PurposeHide        Purpose = "fingerprint-hmac"
@@ -31,7 +31,8 @@ const (
 	PurposeNode        Purpose = "node"
 	PurposePackTag     Purpose = "pack-tag"
 	PurposeCommit      Purpose = "commit"
-	PurposeEpoch       Purpose = "epoch-commitment"
+
+	PurposeEpoch Purpose = "epoch-commitment"
 
 	PurposeFrame      Purpose = "frame"
 	PurposeCommitment Purpose = "data-key-commitment"
@@ -61,19 +62,20 @@ func AEAD(key [32]byte) cipher.AEAD {
 	return gcm
 }
 
-// Set is the index key set of one epoch, as writers and readers hold it.
+// Set is the index key of one epoch and the name key, as writers and readers hold them.
 type Set struct {
 	Repository ID
 	Epoch      uint32
 	index      [32]byte
+	name       [32]byte
 }
 
-// Set returns the index keys of k.
+// Set returns the keys of k that seal and name.
 func (k *Keys) Set() *Set {
-	return &Set{Repository: k.repository, Epoch: k.epoch, index: k.index}
+	return &Set{Repository: k.repository, Epoch: k.epoch, index: k.index, name: k.name}
 }
 
-// Key derives a key that is not bound to a run. domain is the chain of backups
+// Key derives an index key that is not bound to a run. domain is the chain of backups
 // that shares unit ids and fingerprints; the zero ID where it does not matter.
 func (s *Set) Key(p Purpose, domain ID) [32]byte {
 	return Derive(s.index[:], s.Repository, p, domain[:])
@@ -100,18 +102,26 @@ func originContext(vm ID, o Origin) []byte {
 	return binary.BigEndian.AppendUint16(c, o.Attempt)
 }
 
-// VM names the chain of backups of a virtual machine by its UID.
-func (s *Set) VM(uid string) ID { return s.name("vm", uid) }
+// VM names the chain of backups of a virtual machine by its UID, the same in every
+// epoch.
+func (s *Set) VM(uid string) ID { return s.nameOf("vm", uid) }
 
 // Run names the run of one backup of vm by the backup's UID, so that a rerun finds
 // its own objects without a list.
-func (s *Set) Run(vm ID, backupUID string) ID { return s.name("run", vm.String()+"/"+backupUID) }
+func (s *Set) Run(vm ID, backupUID string) ID { return s.nameOf("run", vm.String()+"/"+backupUID) }
 
-func (s *Set) name(kind, text string) ID {
-	key := s.Key(PurposeName, ID{})
+func (s *Set) nameOf(kind, text string) ID {
+	zero := ID{}
+	key := Derive(s.name[:], s.Repository, PurposeName, zero[:])
 	h := hmac.New(sha256.New, key[:])
 	h.Write([]byte(kind + "\x00" + text))
 	return ID(h.Sum(nil)[:16])
 }
 
-func (s *Set) commitment() [32]byte { return s.Key(PurposeEpoch, ID{}) }
+// payload is what the age file of an epoch holds.
+func (s *Set) payload() []byte { return append(s.index[:len(s.index):len(s.index)], s.name[:]...) }
+
+func (s *Set) commitment() [32]byte {
+	zero := ID{}
+	return Derive(s.payload(), s.Repository, PurposeEpoch, zero[:])
+}

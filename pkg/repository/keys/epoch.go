@@ -11,7 +11,8 @@ import (
 	"filippo.io/age"
 )
 
-// Epoch is one opened epoch: its index keys, and the key that signs its commits.
+// Epoch is one opened epoch: its index key with the name key, and the key that signs
+// its commits.
 type Epoch struct {
 	*Set
 	SigningKey ed25519.PublicKey
@@ -34,7 +35,7 @@ func setFingerprint(r Recipients) string {
 }
 
 func encodeEpoch(k *Keys, r Recipients) ([]byte, error) {
-	file, err := r.Wrap(k.index[:])
+	file, err := r.Wrap(k.Set().payload())
 	if err != nil {
 		return nil, err
 	}
@@ -123,13 +124,13 @@ func (e epochFile) open(f Format, want uint32, identities []age.Identity) (*Epoc
 	if err != nil {
 		return nil, err
 	}
-	if len(plain) != 32 {
-		return nil, fmt.Errorf("%w: index key has %d bytes", ErrDamaged, len(plain))
+	if len(plain) != 64 {
+		return nil, fmt.Errorf("%w: index and name key have %d bytes", ErrDamaged, len(plain))
 	}
-	s := &Set{Repository: id, Epoch: want, index: [32]byte(plain)}
+	s := &Set{Repository: id, Epoch: want, index: [32]byte(plain[:32]), name: [32]byte(plain[32:])}
 	commitment := s.commitment()
 	if subtle.ConstantTimeCompare(commitment[:], e.Commitment) != 1 {
-		return nil, fmt.Errorf("%w: index key is not the one that the key file names", ErrNotAuthentic)
+		return nil, fmt.Errorf("%w: index and name key are not those that the key file names", ErrNotAuthentic)
 	}
 	return &Epoch{Set: s, SigningKey: e.SigningKey}, nil
 }

@@ -27,12 +27,14 @@ func ParseID(s string) (ID, error) {
 	return id, nil
 }
 
-// Keys is what a writer holds: the index key set of one epoch, and the signing key.
+// Keys is what a writer holds: the index key of one epoch, the name key, which stays
+// the same in every epoch so that chains of backups go on, and the signing key.
 // It opens no disk contents. Kept in a Secret of the cluster.
 type Keys struct {
 	repository ID
 	epoch      uint32
 	index      [32]byte
+	name       [32]byte
 	signing    ed25519.PrivateKey
 }
 
@@ -41,6 +43,7 @@ func Generate() (*Keys, error) {
 	k := &Keys{epoch: 1}
 	rand.Read(k.repository[:])
 	rand.Read(k.index[:])
+	rand.Read(k.name[:])
 	_, signing, err := ed25519.GenerateKey(rand.Reader)
 	if err != nil {
 		return nil, fmt.Errorf("generate signing key: %w", err)
@@ -64,6 +67,7 @@ const (
 	secretRepository = "repository"
 	secretEpoch      = "epoch"
 	secretIndex      = "index.key"
+	secretName       = "name.key"
 	secretSigning    = "signing.key"
 )
 
@@ -74,6 +78,7 @@ func (k *Keys) Secret() map[string][]byte {
 		secretRepository: []byte(k.repository.String()),
 		secretEpoch:      []byte(strconv.FormatUint(uint64(k.epoch), 10)),
 		secretIndex:      append([]byte(nil), k.index[:]...),
+		secretName:       append([]byte(nil), k.name[:]...),
 		secretSigning:    append([]byte(nil), k.signing.Seed()...),
 	}
 }
@@ -95,7 +100,7 @@ func FromSecret(data map[string][]byte) (*Keys, error) {
 	if err := supportedEpoch(uint32(epoch)); err != nil {
 		return nil, err
 	}
-	for _, name := range []string{secretIndex, secretSigning} {
+	for _, name := range []string{secretIndex, secretName, secretSigning} {
 		if len(data[name]) != 32 {
 			return nil, fmt.Errorf("%w: member %q has %d bytes, not 32", ErrSecret, name, len(data[name]))
 		}
@@ -104,6 +109,7 @@ func FromSecret(data map[string][]byte) (*Keys, error) {
 		repository: id,
 		epoch:      uint32(epoch),
 		index:      [32]byte(data[secretIndex]),
+		name:       [32]byte(data[secretName]),
 		signing:    ed25519.NewKeyFromSeed(data[secretSigning]),
 	}, nil
 }

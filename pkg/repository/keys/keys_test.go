@@ -158,7 +158,7 @@ func TestDeriveSeparates(t *testing.T) {
 		seen[key] = what
 	}
 	vm, run := k.Set().VM("uid"), ID{9}
-	for _, p := range []Purpose{PurposeContent, PurposeFingerprint, PurposeHide, PurposeNodeHash, PurposeName, PurposeEpoch} {
+	for _, p := range []Purpose{PurposeContent, PurposeFingerprint, PurposeHide, PurposeNodeHash} {
 		add(string(p), k.Set().Key(p, vm))
 		add(string(p)+" of another domain", k.Set().Key(p, run))
 	}
@@ -168,6 +168,7 @@ func TestDeriveSeparates(t *testing.T) {
 		}
 		add(string(p)+" of another VM", k.Set().RunKey(p, ID{1}, Origin{run, 0}))
 	}
+	add("epoch", k.Set().commitment())
 	data := [32]byte{5}
 	add("frames", FrameKey(data, k.Repository(), vm, Origin{run, 1}))
 	add("commitment", Commitment(data, k.Repository(), vm, Origin{run, 1}))
@@ -249,7 +250,7 @@ func TestOpenEpoch(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if e.index != k.index || !bytes.Equal(e.SigningKey, k.SigningKey()) {
+		if e.index != k.index || e.name != k.name || !bytes.Equal(e.SigningKey, k.SigningKey()) {
 			t.Error("opened keys are others")
 		}
 	}
@@ -350,5 +351,27 @@ func TestForgedLaterEpoch(t *testing.T) {
 	}
 	if _, err := e.open(f, 2, ids); !errors.Is(err, ErrUnsupported) {
 		t.Errorf("open the file: %v", err)
+	}
+}
+
+// TestNamesOutliveEpochs: a chain of backups has one name in every epoch, and an
+// epoch file proves the name key as well as the index key.
+func TestNamesOutliveEpochs(t *testing.T) {
+	k, other := generate(t), generate(t)
+	next, named := *k, *k
+	next.epoch, next.index = 2, other.index
+	named.name = other.name
+	vm := k.Set().VM("uid")
+	if got := next.Set().VM("uid"); got != vm {
+		t.Errorf("the next epoch names the VM %s, not %s", got, vm)
+	}
+	if got, want := next.Set().Run(vm, "b"), k.Set().Run(vm, "b"); got != want {
+		t.Errorf("the next epoch names the run %s, not %s", got, want)
+	}
+	if named.Set().VM("uid") == vm {
+		t.Error("another name key gives the same name")
+	}
+	if next.Set().commitment() == k.Set().commitment() || named.Set().commitment() == k.Set().commitment() {
+		t.Error("a commitment leaves a key out")
 	}
 }
