@@ -58,6 +58,11 @@ func (b *bench) run(ctx context.Context) error {
 	results := make([]map[string]figures, len(engines))
 	sizes := make([]map[string]int64, len(engines))
 	for range b.runs {
+		calibration, err := calibrate()
+		if err != nil {
+			return err
+		}
+		emit("calibration_sha256_1gib_cpu", calibration, "s")
 		for i, make := range engines {
 			e := make()
 			got, stored, err := b.measure(ctx, e)
