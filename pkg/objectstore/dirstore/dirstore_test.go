@@ -1,6 +1,7 @@
 package dirstore_test
 
 import (
+	"bytes"
 	"errors"
 	"os"
 	"path/filepath"
@@ -57,5 +58,23 @@ func TestListSkipsForeignFiles(t *testing.T) {
 	}
 	if len(got) != 1 || got[0] != "a/b" {
 		t.Errorf("List: got %q, want only a/b", got)
+	}
+}
+
+// A large body goes past the page cache in part; all of it must arrive.
+func TestLargeBodies(t *testing.T) {
+	for _, size := range []int{1 << 20, 3<<20 + 5, 2<<20 - 1} {
+		body := make([]byte, size)
+		for i := range body {
+			body[i] = byte(i * 7 / 3)
+		}
+		s := dirstore.New(t.TempDir())
+		if _, err := s.Create(t.Context(), "large", body); err != nil {
+			t.Fatal(err)
+		}
+		got, err := objectstore.Get(t.Context(), s, "large", 1<<30)
+		if err != nil || !bytes.Equal(got, body) {
+			t.Errorf("body of %d bytes came back as %d bytes, %v", size, len(got), err)
+		}
 	}
 }
