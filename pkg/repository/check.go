@@ -1,17 +1,19 @@
 package repository
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 
 	"github.com/vmstate/vmstate/pkg/repository/commit"
 	"github.com/vmstate/vmstate/pkg/repository/index"
+	"github.com/vmstate/vmstate/pkg/repository/keys"
 	"github.com/vmstate/vmstate/pkg/repository/layout"
 )
 
 // Check proves that c is complete: every index node reads and is authentic, every
-// pack and key file that anything reaches is listed and is there with the recorded
-// size. It reads no disk data, and asks the store once a pack.
+// pack and key file that anything reaches is listed under its ordinal and is there, packs
+// with the recorded size. It reads no disk data, and asks the store once a pack.
 func (r *Repository) Check(ctx context.Context, c *Commit) error {
 	o, err := r.readCommit(ctx, c.CommitRef)
 	if err != nil {
@@ -30,12 +32,16 @@ type checker struct {
 	objects objects
 	reached accounts // what the trees reach
 	listed  accounts // what the tables say of it
+	// packNames and keyNames are what has each ordinal, for all that reaches or lists it.
+	packNames map[uint64]packName
+	keyNames  map[uint64]keys.Origin
 }
 
 func (r *Repository) newChecker(o *opened) *checker {
 	return &checker{
 		repo: r, opened: o, nodes: o.nodes(), objects: objects{r.store, o.header.VM},
 		reached: newAccounts(), listed: newAccounts(),
+		packNames: map[uint64]packName{}, keyNames: map[uint64]keys.Origin{},
 	}
 }
 
@@ -68,14 +74,12 @@ func (c *checker) all(ctx context.Context) error {
 func (c *checker) volume(ctx context.Context, v *commit.Volume) error {
 	leaves := leafCount(v.Size, v.Unit)
 	cursor := index.NewCursor(c.nodes, c.objects, index.Tree{Root: v.Root, Leaves: leaves})
-	cursor.Visit = func(r index.Ref) { c.reached.node(r, 1) }
+	var clash error
+	cursor.Visit = func(r index.Ref) { clash = cmp.Or(clash, c.node(r)) }
 	for from := uint64(0); ; {
 		leaf, err := cursor.Seek(ctx, from)
-		if err != nil {
+		if err = cmp.Or(err, clash); err != nil || leaf == index.End {
 			return err
-		}
-		if leaf == index.End {
-			return nil
 		}
 		if leaf >= leaves {
 			return fmt.Errorf("%w: index reaches behind the end of the volume", ErrDamaged)
@@ -84,7 +88,9 @@ func (c *checker) volume(ctx context.Context, v *commit.Volume) error {
 		if err != nil {
 			return err
 		}
-		c.reached.node(cursor.Ref(), 1)
+		if err := cmp.Or(c.node(cursor.Ref()), c.frames(l)); err != nil {
+			return err
+		}
 		c.reached.units(l, v.Unit, 1)
 		from = leaf + 1
 	}
@@ -95,7 +101,9 @@ func (c *checker) packs(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("read pack table: %w", err)
 	}
-	c.table(table.Nodes())
+	if err := c.table(table.Nodes()); err != nil {
+		return err
+	}
 	for _, p := range c.opened.record.Tail {
 		if err := c.pack(ctx, p.Ordinal, p.Pack); err != nil {
 			return err
@@ -104,18 +112,48 @@ func (c *checker) packs(ctx context.Context) error {
 	return table.All(ctx, func(ordinal uint64, p index.Pack) error { return c.pack(ctx, ordinal, p) })
 }
 
-func (c *checker) table(nodes []index.Ref) {
+func (c *checker) table(nodes []index.Ref) error {
 	for _, r := range nodes {
-		c.reached.node(r, 1)
+		if err := c.node(r); err != nil {
+			return err
+		}
 	}
+	return nil
+}
+
+func (c *checker) node(r index.Ref) error {
+	c.reached.node(r, 1)
+	return same(c.packNames, "pack", r.Ordinal, packName{index.IndexPack, r.Origin, r.Number})
+}
+
+func (c *checker) frames(l *index.Leaf) error {
+	for i := range l.Frames {
+		f := &l.Frames[i]
+		err := cmp.Or(
+			same(c.packNames, "pack", f.Pack.Ordinal, packName{index.DataPack, f.Pack.Origin, f.Pack.Number}),
+			same(c.keyNames, "key", f.KeyOrdinal, f.Key))
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// same refuses an ordinal that is one thing here and was another elsewhere.
+func same[N comparable](names map[uint64]N, what string, ordinal uint64, name N) error {
+	if have, ok := names[ordinal]; ok && have != name {
+		return fmt.Errorf("%w: %s %d is two different ones", ErrDamaged, what, ordinal)
+	}
+	names[ordinal] = name
+	return nil
 }
 
 func (c *checker) pack(ctx context.Context, ordinal uint64, p index.Pack) error {
 	c.listed.packs[ordinal] = p.Live
-	key := layout.DataPack(c.objects.vm, p.Origin, p.Number)
-	if p.Kind == index.IndexPack {
-		key = layout.IndexPack(c.objects.vm, p.Origin, p.Number)
+	if err := same(c.packNames, "pack", ordinal, packNameOf(&p)); err != nil {
+		return err
 	}
+	key := packNameOf(&p).key(c.objects.vm)
 	info, err := c.repo.store.Stat(ctx, key)
 	switch {
 	case err != nil:
@@ -132,9 +170,14 @@ func (c *checker) keys(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("read key table: %w", err)
 	}
-	c.table(table.Nodes())
+	if err := c.table(table.Nodes()); err != nil {
+		return err
+	}
 	return table.All(ctx, func(ordinal uint64, k index.DataKey) error {
 		c.listed.keys[ordinal] = k.Live
+		if err := same(c.keyNames, "key", ordinal, k.Origin); err != nil {
+			return err
+		}
 		_, err := c.repo.store.Stat(ctx, layout.DataKey(c.objects.vm, k.Origin))
 		if err != nil {
 			return fmt.Errorf("data key: %w", readError(err))

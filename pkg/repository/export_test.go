@@ -1,6 +1,10 @@
 package repository
 
-import "context"
+import (
+	"context"
+
+	"github.com/vmstate/vmstate/pkg/repository/commit"
+)
 
 // Books are live bytes by ordinal, of packs and of data keys: as they are when
 // everything is counted, and as the tables of the commit say.
@@ -17,4 +21,30 @@ func (r *Repository) CountLive(ctx context.Context, c *Commit) (counted, listed 
 	ck := r.newChecker(o)
 	err = ck.all(ctx)
 	return Books{ck.reached.packs, ck.reached.keys}, Books{ck.listed.packs, ck.listed.keys}, err
+}
+
+// Record returns what a commit says.
+func (r *Repository) Record(ctx context.Context, c *Commit) (*commit.Record, error) {
+	o, err := r.readCommit(ctx, c.CommitRef)
+	if err != nil {
+		return nil, err
+	}
+	return o.record, nil
+}
+
+// CheckChanged checks a commit as if it said something else.
+func (r *Repository) CheckChanged(ctx context.Context, c *Commit, change func(*commit.Record)) error {
+	o, err := r.readCommit(ctx, c.CommitRef)
+	if err != nil {
+		return err
+	}
+	change(o.record)
+	return r.newChecker(o).all(ctx)
+}
+
+// Misplace gives another pack the ordinal of one that is stored.
+func (b *Backup) Misplace() {
+	p := b.packs[0]
+	p.Number += 1000
+	b.packs = append(b.packs, p)
 }

@@ -9,7 +9,6 @@ import (
 	"github.com/vmstate/vmstate/pkg/repository/commit"
 	"github.com/vmstate/vmstate/pkg/repository/index"
 	"github.com/vmstate/vmstate/pkg/repository/keys"
-	"github.com/vmstate/vmstate/pkg/repository/pack"
 )
 
 // Commit makes the backup exist. moment is recorded as it is, at most MaxMoment.
@@ -68,10 +67,10 @@ func (b *Backup) finishRecord(ctx context.Context, moment []byte) (*commit.Recor
 	b.index.Open() // the last pack takes its ordinal before the tables are sized by it
 	tables, err := b.openTables(ctx)
 	if err != nil {
-		return nil, parentError(err)
+		return nil, err
 	}
 	if err := b.settle(ctx, tables); err != nil {
-		return nil, parentError(err)
+		return nil, b.tableError(err)
 	}
 	record := b.record(moment)
 	if record.Keys, err = tables.keys.Write(ctx, b.index); err != nil {
@@ -87,6 +86,15 @@ func (b *Backup) finishRecord(ctx context.Context, moment []byte) (*commit.Recor
 	record.Tail = []commit.TailPack{{Ordinal: tail.Ordinal, Pack: tail.Pack}}
 	record.Stored = b.storedBytes() + tail.Size
 	return record, nil
+}
+
+// tableError tells of tables that cannot be written. Without a parent they are all of
+// this run, and one that begins anew will not help.
+func (b *Backup) tableError(err error) error {
+	if b.parent == nil {
+		return fmt.Errorf("write tables: %w", err)
+	}
+	return parentError(err)
 }
 
 func (b *Backup) record(moment []byte) *commit.Record {
@@ -137,22 +145,38 @@ func (b *Backup) openTables(ctx context.Context) (*tables, error) {
 	t := &tables{}
 	var err error
 	if t.packs, err = index.OpenPacks(ctx, b.nodes, b.objects, packs); err != nil {
-		return nil, err
+		return nil, b.tableError(err)
 	}
 	if t.keys, err = index.OpenKeys(ctx, b.nodes, b.objects, dataKeys); err != nil {
-		return nil, err
+		return nil, b.tableError(err)
 	}
-	added := b.packs
 	for _, p := range tail {
-		added = append(added, pack.Numbered{Ordinal: p.Ordinal, Pack: p.Pack})
+		if err := t.addPack(ctx, p.Ordinal, p.Pack); err != nil {
+			return nil, b.tableError(err)
+		}
 	}
-	for _, p := range added {
-		if err := t.packs.Set(ctx, p.Ordinal, p.Pack); err != nil {
-			return nil, err
+	for _, p := range b.packs {
+		if err := t.addPack(ctx, p.Ordinal, p.Pack); err != nil {
+			return nil, b.tableError(err)
 		}
 	}
 	t.packs.Next = max(t.packs.Next, b.ordinals)
-	return t, b.addKeys(ctx, t)
+	if err := b.addKeys(ctx, t); err != nil {
+		return nil, b.tableError(err)
+	}
+	return t, nil
+}
+
+// addPack refuses a pack where another one is: what reaches that would be lost.
+func (t *tables) addPack(ctx context.Context, ordinal uint64, p index.Pack) error {
+	have, ok, err := t.packs.Get(ctx, ordinal)
+	if err != nil {
+		return err
+	}
+	if ok && packNameOf(&have) != packNameOf(&p) {
+		return fmt.Errorf("%w: two packs have the ordinal %d", ErrDamaged, ordinal)
+	}
+	return t.packs.Set(ctx, ordinal, p)
 }
 
 // addKeys adds the data keys of this attempt and of those that it continues.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/vmstate/vmstate/pkg/repository/commit"
+	"github.com/vmstate/vmstate/pkg/repository/index"
 	"github.com/vmstate/vmstate/pkg/repository/keys"
 	"github.com/vmstate/vmstate/pkg/repository/layout"
 )
@@ -35,4 +36,20 @@ func linkOf(ref CommitRef, vm keys.ID) (commit.Link, error) {
 
 func refOf(vm keys.ID, l commit.Link) CommitRef {
 	return CommitRef{Key: layout.Commit(vm, l.Sequence, l.Run), Digest: hex.EncodeToString(l.Digest[:])}
+}
+
+// packName tells packs of one virtual machine apart, whatever their ordinals.
+type packName struct {
+	kind   index.PackKind
+	origin keys.Origin
+	number uint32
+}
+
+func packNameOf(p *index.Pack) packName { return packName{p.Kind, p.Origin, p.Number} }
+
+func (n packName) key(vm keys.ID) string {
+	if n.kind == index.IndexPack {
+		return layout.IndexPack(vm, n.origin, n.number)
+	}
+	return layout.DataPack(vm, n.origin, n.number)
 }

@@ -6,6 +6,7 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 
 	"github.com/vmstate/vmstate/pkg/objectstore"
@@ -32,6 +33,8 @@ type resume struct {
 	nodes   *index.Nodes
 	volumes map[int][]resumeLeaf
 	packs   []resumePack
+	// ordinals are the places that the packs taken over have.
+	ordinals map[uint64]packName
 	// commitments of earlier attempts, by attempt, if they recorded anything.
 	commitments map[uint16][32]byte
 
@@ -51,45 +54,104 @@ type resumeLeaf struct {
 	offset, length int64
 }
 
+// recordedPack is an index pack of an earlier attempt, as its directory tells.
+type recordedPack struct {
+	dir  index.Directory
+	pack pack.Numbered
+}
+
 // openResume reads the directories of the index packs of earlier attempts. Their
-// names are probed, so nothing is listed.
+// names are probed, so nothing is listed. Attempts build on those before them, so
+// from one that cannot be taken over all are left out.
 func (b *Backup) openResume(ctx context.Context) error {
 	r := &resume{
 		objects: b.objects, nodes: b.nodes,
-		volumes: map[int][]resumeLeaf{}, commitments: map[uint16][32]byte{},
+		volumes: map[int][]resumeLeaf{}, commitments: map[uint16][32]byte{}, ordinals: map[uint64]packName{},
 	}
 	b.resume = r
-	leaves := 0
+	serves, leaves := true, 0
 	for n := uint16(1); n < b.origin.Attempt; n++ {
 		o := keys.Origin{Run: b.origin.Run, Attempt: n}
-		for number := uint32(0); leaves < maxResumeLeaves; number++ {
-			dir, record, err := b.readDirectory(ctx, o, number)
-			if errors.Is(err, ErrMissing) || errors.Is(err, ErrDamaged) {
-				break // a damaged one is as good as none: what it held is sent again
-			}
-			if err != nil {
-				return fmt.Errorf("continue attempt %d: %w", n, err)
-			}
-			b.ordinals = max(b.ordinals, dir.NextOrdinal)
-			if dir.Full != (b.parent == nil) {
-				break
-			}
-			leaves += len(dir.Leaves)
-			r.add(dir, record)
-			r.commitments[n] = dir.Commitment
-			for _, p := range dir.Packs {
-				if p.Kind == index.DataPack { // index packs come with their own directory
-					b.packs = append(b.packs, pack.Numbered{Ordinal: p.Ordinal, Pack: p.Pack})
-				}
-			}
-			record.Live = 0 // its leaves are booked as they are used
-			b.packs = append(b.packs, record)
+		recorded, damaged, err := b.readAttempt(ctx, o, maxResumeLeaves-leaves)
+		if err != nil {
+			return fmt.Errorf("continue attempt %d: %w", n, err)
 		}
+		if serves = serves && r.claim(recorded); serves {
+			leaves += b.takeOver(recorded)
+		}
+		serves = serves && !damaged // what it had recorded behind that is not known
 	}
 	for v := range r.volumes {
 		r.settle(v)
 	}
 	return nil
+}
+
+// readAttempt reads what an earlier attempt has recorded, up to some leaves more than
+// limit. A damaged directory is as good as none: what it held is sent again.
+func (b *Backup) readAttempt(ctx context.Context, o keys.Origin, limit int) (out []recordedPack, damaged bool, err error) {
+	for number := uint32(0); limit > 0; number++ {
+		dir, record, err := b.readDirectory(ctx, o, number)
+		if errors.Is(err, ErrMissing) || errors.Is(err, ErrDamaged) {
+			return out, errors.Is(err, ErrDamaged), nil
+		}
+		if err != nil {
+			return nil, false, err
+		}
+		b.ordinals = max(b.ordinals, dir.NextOrdinal)
+		if dir.Full != (b.parent == nil) {
+			return out, false, nil
+		}
+		limit -= len(dir.Leaves)
+		out = append(out, recordedPack{dir, record})
+	}
+	return out, false, nil
+}
+
+// claim takes the ordinals of an attempt's packs. It refuses if an attempt before it
+// has one of them for another pack: that one was still at work when this one began.
+func (r *resume) claim(recorded []recordedPack) bool {
+	mine := map[uint64]packName{}
+	free := func(ordinal uint64, p *index.Pack) bool {
+		name := packNameOf(p)
+		for _, taken := range []map[uint64]packName{r.ordinals, mine} {
+			if have, ok := taken[ordinal]; ok && have != name {
+				return false
+			}
+		}
+		mine[ordinal] = name
+		return true
+	}
+	for i := range recorded {
+		if !free(recorded[i].pack.Ordinal, &recorded[i].pack.Pack) {
+			return false
+		}
+		for j := range recorded[i].dir.Packs {
+			if p := &recorded[i].dir.Packs[j]; !free(p.Ordinal, &p.Pack) {
+				return false
+			}
+		}
+	}
+	maps.Copy(r.ordinals, mine)
+	return true
+}
+
+// takeOver makes an attempt's packs and leaves this run's, and counts the leaves.
+func (b *Backup) takeOver(recorded []recordedPack) (leaves int) {
+	for i := range recorded {
+		dir, record := &recorded[i].dir, recorded[i].pack
+		leaves += len(dir.Leaves)
+		b.resume.add(dir, record)
+		b.resume.commitments[record.Origin.Attempt] = dir.Commitment
+		for _, p := range dir.Packs {
+			if p.Kind == index.DataPack { // index packs come with their own directory
+				b.packs = append(b.packs, pack.Numbered{Ordinal: p.Ordinal, Pack: p.Pack})
+			}
+		}
+		record.Live = 0 // its leaves are booked as they are used
+		b.packs = append(b.packs, record)
+	}
+	return leaves
 }
 
 func (b *Backup) readDirectory(ctx context.Context, o keys.Origin, number uint32) (index.Directory, pack.Numbered, error) {
@@ -119,7 +181,7 @@ func (b *Backup) readDirectory(ctx context.Context, o keys.Origin, number uint32
 	}}, nil
 }
 
-func (r *resume) add(dir index.Directory, record pack.Numbered) {
+func (r *resume) add(dir *index.Directory, record pack.Numbered) {
 	at := index.Location{Origin: record.Origin, Number: record.Number, Ordinal: record.Ordinal}
 	r.packs = append(r.packs, resumePack{at: at, size: record.Size})
 	for _, l := range dir.Leaves {
