@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/vmstate/vmstate/pkg/repository/commit"
+	"github.com/vmstate/vmstate/pkg/repository/index"
 )
 
 // Books are live bytes by ordinal, of packs and of data keys: as they are when
@@ -47,4 +48,23 @@ func (b *Backup) Misplace() {
 	p := b.packs[0]
 	p.Number += 1000
 	b.packs = append(b.packs, p)
+}
+
+// RestoreHoles restores n parts of a volume that are all zero, none next to another,
+// and returns how many ranges it held at most.
+func RestoreHoles(ctx context.Context, t WriterAt, n int) (most int, err error) {
+	const leaf = index.LeafUnits * commit.SmallUnit
+	size := int64(2*n) * leaf
+	r := &restore{
+		volume: &commit.Volume{Size: size, Unit: commit.SmallUnit}, to: size,
+		spec: RestoreSpec{Target: t, Progress: func(RestoreProgress) {}},
+	}
+	l := &index.Leaf{Units: make([]index.Unit, index.LeafUnits)}
+	for i := range n {
+		if err := r.leaf(ctx, l, int64(2*i)*leaf); err != nil {
+			return most, err
+		}
+		most = max(most, len(r.window.zeros))
+	}
+	return most, r.flush(ctx)
 }

@@ -127,9 +127,7 @@ func (r *restore) all(ctx context.Context, from, to int64) error {
 		if found != index.End {
 			start = min(end, max(from, int64(found)*leafBytes))
 		}
-		if err := r.zero(at, start); err != nil {
-			return err
-		}
+		r.zero(at, start)
 		if at = start; at >= end {
 			break
 		}
@@ -145,18 +143,30 @@ func (r *restore) all(ctx context.Context, from, to int64) error {
 	return r.flush(ctx)
 }
 
-// zero makes a range read as zeros, unless the target does so anyway.
-func (r *restore) zero(from, to int64) error {
-	if from >= to {
-		return nil
-	}
-	if !r.spec.Fresh {
-		if err := r.spec.Target.Zero(from, to-from); err != nil {
-			return fmt.Errorf("zero %d bytes at %d of the target: %w", to-from, from, err)
-		}
+// zero plans a range of zeros; those that follow each other become one.
+func (r *restore) zero(from, to int64) {
+	switch last := len(r.window.zeros) - 1; {
+	case from >= to:
+	case last >= 0 && r.window.zeros[last].Offset+r.window.zeros[last].Length == from:
+		r.window.zeros[last].Length += to - from
+	default:
 		r.window.zeros = append(r.window.zeros, Extent{Offset: from, Length: to - from})
 	}
-	r.tell(func(p *RestoreProgress) { p.Done += to - from; p.Zero += to - from })
+}
+
+// clear makes the window's zeros read as such, unless the target does so anyway.
+func (r *restore) clear() error {
+	for _, z := range r.window.zeros {
+		if !r.spec.Fresh {
+			if err := r.spec.Target.Zero(z.Offset, z.Length); err != nil {
+				return fmt.Errorf("zero %d bytes at %d of the target: %w", z.Length, z.Offset, err)
+			}
+		}
+		r.tell(func(p *RestoreProgress) { p.Done += z.Length; p.Zero += z.Length })
+	}
+	if r.spec.Fresh {
+		r.window.zeros = r.window.zeros[:0] // nothing to read back
+	}
 	return nil
 }
 
@@ -178,14 +188,12 @@ func (r *restore) leaf(ctx context.Context, l *index.Leaf, start int64) error {
 		}
 		u := &l.Units[i]
 		if !u.Data {
-			if err := r.zero(at, min(at+unit, r.volume.Size)); err != nil {
-				return err
-			}
+			r.zero(at, min(at+unit, r.volume.Size))
 			continue
 		}
 		r.window.add(&l.Frames[u.Frame], wanted{unit: uint64(at / unit), id: u.ID, slot: u.Slot})
 	}
-	if len(r.window.units) >= windowUnits {
+	if len(r.window.units) >= windowUnits || len(r.window.zeros) >= windowZeros {
 		return r.flush(ctx)
 	}
 	return nil
@@ -204,6 +212,9 @@ func (r *restore) length(unit uint64) int {
 
 // flush brings the planned units in, and reads them back.
 func (r *restore) flush(ctx context.Context) error {
+	if err := r.clear(); err != nil {
+		return err
+	}
 	if err := r.fetch(ctx); err != nil {
 		return err
 	}

@@ -12,6 +12,8 @@ const (
 	// windowUnits bounds a window: 4 GiB of data with the smaller unit, 10 MiB of
 	// memory.
 	windowUnits = 1 << 18
+	// windowZeros bounds its ranges of zeros, which a guest can scatter: 1 MiB.
+	windowZeros = 1 << 16
 	// readBytes is the largest read of frames, readGap the largest gap of foreign
 	// bytes that is read along rather than split a read in two.
 	readBytes = 8 << 20
