@@ -138,36 +138,40 @@ func TestRestoreDeletedAfterwards(t *testing.T) {
 	w.restored()
 }
 
-// TestRestoreKilled kills the manager right after every write, whose answer it does not see
-// any more (before it is after the one before), and lets a new one go on: whatever it
-// meets, a start never mixes, and the end is a whole machine.
+// TestRestoreKilled kills every manager right after its first write, whose answer it does
+// not see any more, and lets the next one go on: so each write of a restore is somebody's
+// last. A start never mixes meanwhile, and the end is a whole machine.
 func TestRestoreKilled(t *testing.T) {
 	for name, spec := range map[string]v1alpha1.VMStateRestoreSpec{"NewVM": newVM, "InPlace": keepSeconds(3600)} {
 		t.Run(name, func(t *testing.T) {
-			whole := restoreKilledAt(t, spec, -1)
-			t.Logf("%d writes, %d before the switch", whole.writes, whole.filled)
-			first := 1
-			if spec.Mode == v1alpha1.RestoreInPlace {
-				first = whole.filled // until then it is the same as for a new machine
-			}
-			for cut := first; cut <= whole.writes; cut++ {
-				t.Run(fmt.Sprint(cut), func(t *testing.T) {
-					t.Parallel()
-					restoreKilledAt(t, spec, cut)
-				})
-			}
+			t.Parallel()
+			w := restoreKilled(t, spec, func(w *restoreWorld) { w.every = true })
+			t.Logf("killed after each of %d writes", w.writes)
 		})
 	}
 }
 
-func restoreKilledAt(t *testing.T, spec v1alpha1.VMStateRestoreSpec, cut int) *restoreWorld {
+// TestRestoreKilledOnce kills one manager in the middle of the switch; the next one lives.
+func TestRestoreKilledOnce(t *testing.T) {
+	whole := restoreKilled(t, keepSeconds(3600), func(*restoreWorld) {})
+	t.Logf("%d writes, %d before the switch", whole.writes, whole.filled)
+	const stride = 8 // each of them alone is in TestRestoreKilled already
+	for cut := whole.filled; cut <= whole.writes; cut += stride {
+		t.Run(fmt.Sprint(cut), func(t *testing.T) {
+			t.Parallel()
+			restoreKilled(t, keepSeconds(3600), func(w *restoreWorld) { w.cut = cut })
+		})
+	}
+}
+
+func restoreKilled(t *testing.T, spec v1alpha1.VMStateRestoreSpec, how func(*restoreWorld)) *restoreWorld {
 	t.Helper()
 	w := newRestoreWorld(t)
 	if spec.Mode == v1alpha1.RestoreInPlace {
 		w.start(w.machine())
 	}
 	w.restore(spec)
-	w.cut = cut
+	how(w)
 	rs := w.run(4 * time.Minute)
 	if ready(rs)[:4] != "True" {
 		t.Fatal(ready(rs))
