@@ -42,7 +42,8 @@ type Backup struct {
 	commitment [32]byte
 	keyBytes   int64
 	keyVersion string
-	parent     *opened // nil if nothing is taken over
+	parent     *opened        // nil if nothing is taken over
+	before     *commit.Record // of the pinned parent, nil if it cannot be read
 	objects    objects
 	nodes      *index.Nodes
 	ordinals   uint64 // the next free place in the pack table
@@ -187,11 +188,11 @@ func (b *Backup) findCommit(ctx context.Context) error {
 	return nil
 }
 
-// openParent opens the pinned parent. One that cannot serve is left aside; a store
-// that cannot be reached is an error.
+// openParent opens the pinned parent. One that cannot serve is left aside, and still
+// tells of the chain if it reads; a store that cannot be reached is an error.
 func (b *Backup) openParent(ctx context.Context) error {
 	link := b.session.Parent
-	if link == nil || b.spec.Full {
+	if link == nil {
 		return nil
 	}
 	o, err := b.repo.readCommit(ctx, refOf(b.vm, *link))
@@ -201,7 +202,9 @@ func (b *Backup) openParent(ctx context.Context) error {
 		return nil
 	case err != nil:
 		return fmt.Errorf("open parent: %w", err)
-	case o.epoch.Epoch != b.epoch.Epoch:
+	}
+	b.before = o.record
+	if b.spec.Full || o.epoch.Epoch != b.epoch.Epoch {
 		return nil
 	}
 	_, err = b.repo.store.Stat(ctx, layout.Tombstone(b.vm, link.Sequence, link.Run))

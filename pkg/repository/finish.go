@@ -110,11 +110,14 @@ func (b *Backup) record(moment []byte) *commit.Record {
 		Recipients: b.spec.Recipients.Fingerprints(),
 		Volumes:    b.volumes,
 	}
-	if b.parent != nil {
-		r.Live = append(r.Live, b.parent.record.Live...)
+	if b.before != nil {
+		r.Live = append(r.Live, b.before.Live...)
 	}
 	if r.Parent != nil {
 		r.Live = append(r.Live, *r.Parent)
+		if b.before == nil || b.before.ChainUnknown() {
+			r.Extensions = append(r.Extensions, commit.Extension{Tag: commit.TagChainUnknown})
+		}
 	}
 	r.Live = r.Live[max(0, len(r.Live)-commit.MaxLive):]
 	return r

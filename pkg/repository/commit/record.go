@@ -5,6 +5,7 @@ package commit
 import (
 	"fmt"
 	"math"
+	"slices"
 
 	"github.com/vmstate/vmstate/pkg/repository/index"
 	"github.com/vmstate/vmstate/pkg/repository/keys"
@@ -68,6 +69,15 @@ type TailPack struct {
 type Extension struct {
 	Tag  uint16
 	Data []byte
+}
+
+// TagChainUnknown, without data, says that Live lacks what came before a parent that
+// could not be read: what it does not list was not removed for sure.
+const TagChainUnknown = 0x8000
+
+// ChainUnknown reports whether Live may lack commits that were not removed.
+func (r *Record) ChainUnknown() bool {
+	return slices.ContainsFunc(r.Extensions, func(e Extension) bool { return e.Tag == TagChainUnknown })
 }
 
 // Record is what a commit says, sealed and signed.
