@@ -84,11 +84,11 @@ func decodeEpoch(body []byte) (epochFile, error) {
 	return e, nil
 }
 
-// isOf reports whether a file holds the index keys of k.
+// isOf reports whether a file holds the index keys of k, by k's own signature.
 func (e epochFile) isOf(k *Keys) bool {
 	commitment := k.Set().commitment()
 	return e.Repository == k.repository.String() && e.Epoch == k.epoch &&
-		bytes.Equal(e.SigningKey, k.SigningKey()) &&
+		bytes.Equal(e.SigningKey, k.SigningKey()) && bytes.Equal(e.Signer, k.SigningKey()) &&
 		subtle.ConstantTimeCompare(e.Commitment, commitment[:]) == 1
 }
 

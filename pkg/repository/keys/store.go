@@ -23,7 +23,7 @@ func ReadFormat(ctx context.Context, store objectstore.Store) (Format, error) {
 		return Format{}, fmt.Errorf("%w: %w", ErrNotInitialised, err)
 	}
 	if err != nil {
-		return Format{}, fmt.Errorf("get %q: %w", FormatKey, damagedIfLarge(err))
+		return Format{}, fmt.Errorf("get %q: %w", FormatKey, readError(err))
 	}
 	return DecodeFormat(body)
 }
@@ -89,33 +89,55 @@ func initEpoch(ctx context.Context, store objectstore.Store, k *Keys, r Recipien
 	if !errors.Is(err, objectstore.ErrExists) {
 		return fmt.Errorf("create %q: %w", key, err)
 	}
-	found, err := readEpoch(ctx, store, key)
+	there, err := ownEpoch(ctx, store, key, k)
+	if err != nil || there.Equal(r) {
+		return err
+	}
+	return addEpoch(ctx, store, k, r, body)
+}
+
+// addEpoch stores a file for recipients who came later. One that is there must be
+// just that: exports would go to recipients who can never open the index key.
+func addEpoch(ctx context.Context, store objectstore.Store, k *Keys, r Recipients, body []byte) error {
+	key := addedKey(k.epoch, r)
+	_, err := store.Create(ctx, key, body)
+	if err == nil {
+		return nil
+	}
+	if !errors.Is(err, objectstore.ErrExists) {
+		return fmt.Errorf("create %q: %w", key, err)
+	}
+	there, err := ownEpoch(ctx, store, key, k)
 	if err != nil {
 		return err
 	}
-	if !found.isOf(k) {
-		return fmt.Errorf("%w: %q was written with other keys, which are lost or elsewhere; "+
-			"use another prefix or bring its keys back", ErrForeign, key)
-	}
-	there, err := ParseRecipients(found.Recipients)
-	if err != nil {
-		return fmt.Errorf("%w: %q: %w", ErrDamaged, key, err)
-	}
-	if there.Equal(r) {
-		return nil
-	}
-	key = addedKey(k.epoch, r)
-	_, err = store.Create(ctx, key, body)
-	if err != nil && !errors.Is(err, objectstore.ErrExists) {
-		return fmt.Errorf("create %q: %w", key, err)
+	if !there.Equal(r) {
+		return fmt.Errorf("%w: %q is for other recipients than its name says", ErrDamaged, key)
 	}
 	return nil
+}
+
+// ownEpoch returns the recipients of a key file. ErrForeign unless it is of k.
+func ownEpoch(ctx context.Context, store objectstore.Store, key string, k *Keys) (Recipients, error) {
+	found, err := readEpoch(ctx, store, key)
+	if err != nil {
+		return Recipients{}, err
+	}
+	if !found.isOf(k) {
+		return Recipients{}, fmt.Errorf("%w: %q was written with other keys, which are lost or elsewhere; "+
+			"use another prefix or bring its keys back", ErrForeign, key)
+	}
+	r, err := ParseRecipients(found.Recipients)
+	if err != nil {
+		return r, fmt.Errorf("%w: %q: %w", ErrDamaged, key, err)
+	}
+	return r, nil
 }
 
 func readEpoch(ctx context.Context, store objectstore.Store, key string) (epochFile, error) {
 	body, err := objectstore.Get(ctx, store, key, maxDocument)
 	if err != nil {
-		return epochFile{}, fmt.Errorf("get %q: %w", key, damagedIfLarge(err))
+		return epochFile{}, fmt.Errorf("get %q: %w", key, readError(err))
 	}
 	e, err := decodeEpoch(body)
 	if err != nil {
@@ -124,47 +146,86 @@ func readEpoch(ctx context.Context, store objectstore.Store, key string) (epochF
 	return e, nil
 }
 
-func damagedIfLarge(err error) error {
-	if errors.Is(err, objectstore.ErrTooLarge) {
-		return fmt.Errorf("%w: %w", ErrDamaged, err)
+// readError adds to what a store answers what it means: cut or altered is ErrDamaged.
+func readError(err error) error {
+	for _, kind := range []error{objectstore.ErrTooLarge, objectstore.ErrShort, objectstore.ErrCorrupted} {
+		if errors.Is(err, kind) {
+			return fmt.Errorf("%w: %w", ErrDamaged, err)
+		}
 	}
 	return err
 }
 
+// isOfOne reports whether err is about one key file, so that another may open.
+func isOfOne(err error) bool {
+	for _, kind := range []error{ErrWrongIdentity, ErrDamaged, ErrNotAuthentic, ErrUnsupported, objectstore.ErrNotFound} {
+		if errors.Is(err, kind) {
+			return true
+		}
+	}
+	return false
+}
+
 // OpenEpoch opens the index keys of an epoch with an identity. If the epoch's first
-// file is for others, the files of later recipients are listed and tried.
+// file does not open, the files of later recipients are listed, and the first that does
+// is as good. If none does, a file that is damaged or gone is told before one that
+// is for others.
 func OpenEpoch(ctx context.Context, store objectstore.Store, f Format, epoch uint32, ids []age.Identity) (*Epoch, error) {
 	if err := supportedEpoch(epoch); err != nil {
 		return nil, err
 	}
-	first, err := readEpoch(ctx, store, EpochKey(epoch))
-	if err != nil {
-		return nil, err
+	o := opening{store: store, format: f, epoch: epoch, ids: ids}
+	opened, err := o.try(ctx, EpochKey(epoch))
+	if opened != nil || err != nil {
+		return opened, err
 	}
-	opened, err := first.open(f, epoch, ids)
-	if err == nil || !errors.Is(err, ErrWrongIdentity) {
-		return opened, inFile(EpochKey(epoch), err)
-	}
-	recipients := slices.Clone(first.Recipients)
-	for info, listErr := range store.List(ctx, fmt.Sprintf("k/%d-", epoch)) {
-		if listErr != nil {
-			return nil, fmt.Errorf("list key files: %w", listErr)
+	for info, err := range store.List(ctx, fmt.Sprintf("k/%d-", epoch)) {
+		if err != nil {
+			return nil, fmt.Errorf("list key files: %w", err)
 		}
 		if !strings.HasSuffix(info.Key, ".age") {
 			continue
 		}
-		e, readErr := readEpoch(ctx, store, info.Key)
-		if readErr != nil {
-			return nil, readErr
+		if opened, err := o.try(ctx, info.Key); opened != nil || err != nil {
+			return opened, err
 		}
-		opened, openErr := e.open(f, epoch, ids)
-		if !errors.Is(openErr, ErrWrongIdentity) {
-			return opened, inFile(info.Key, openErr)
-		}
-		recipients = append(recipients, e.Recipients...)
 	}
-	slices.Sort(recipients)
-	return nil, fmt.Errorf("open index keys: %w: it opens for %s", ErrWrongIdentity, ShortList(slices.Compact(recipients)))
+	if o.bad != nil {
+		return nil, o.bad
+	}
+	slices.Sort(o.others)
+	return nil, fmt.Errorf("open index keys: %w: it opens for %s", ErrWrongIdentity, ShortList(slices.Compact(o.others)))
+}
+
+// opening is the search for a key file that opens.
+type opening struct {
+	store  objectstore.Store
+	format Format
+	epoch  uint32
+	ids    []age.Identity
+	others []string // recipients of intact files
+	bad    error    // of the first file that is not intact
+}
+
+// try returns nothing for a file that does not open.
+func (o *opening) try(ctx context.Context, key string) (*Epoch, error) {
+	e, err := readEpoch(ctx, o.store, key)
+	var opened *Epoch
+	if err == nil {
+		opened, err = e.open(o.format, o.epoch, o.ids)
+		err = inFile(key, err)
+	}
+	switch {
+	case err == nil:
+		return opened, nil
+	case !isOfOne(err):
+		return nil, err
+	case errors.Is(err, ErrWrongIdentity):
+		o.others = append(o.others, e.Recipients...)
+	case o.bad == nil:
+		o.bad = err
+	}
+	return nil, nil
 }
 
 func inFile(key string, err error) error {
