@@ -71,25 +71,33 @@ func (d *dataKeys) open(ctx context.Context, f *index.Frame) error {
 	return nil
 }
 
-// read opens the key file of an attempt. If that is for other recipients, the files
-// that were added for later ones are listed and tried.
+// read opens the key file of an attempt. If that does not open, the files that were
+// added for later recipients are listed, and the first that opens to the commitment is
+// as good. If none does, a file that is damaged or gone is told before one that is for
+// others.
 func (d *dataKeys) read(ctx context.Context, entry index.DataKey) ([32]byte, error) {
 	name := layout.DataKey(d.vm, entry.Origin)
 	key, err := d.try(ctx, name, entry)
-	if !errors.Is(err, ErrWrongIdentity) {
+	if !isBroken(err) && !errors.Is(err, ErrWrongIdentity) {
 		return key, err
 	}
-	wrong := err
+	worst := err
 	for info, err := range d.repo.store.List(ctx, strings.TrimSuffix(name, ".age")+"-") {
 		if err != nil {
 			return key, fmt.Errorf("list key files: %w", err)
 		}
 		key, err = d.try(ctx, info.Key, entry)
-		if !errors.Is(err, ErrWrongIdentity) {
+		switch {
+		case !isBroken(err) && !errors.Is(err, ErrWrongIdentity):
 			return key, err
+		case isBroken(err) && !isBroken(worst):
+			worst = err
 		}
 	}
-	return key, fmt.Errorf("%w: %s", wrong, d.whoCan(ctx, entry))
+	if isBroken(worst) {
+		return key, worst
+	}
+	return key, fmt.Errorf("%w: %s", worst, d.whoCan(ctx, entry))
 }
 
 func (d *dataKeys) try(ctx context.Context, name string, entry index.DataKey) ([32]byte, error) {

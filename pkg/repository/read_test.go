@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"strings"
 	"testing"
@@ -313,5 +314,53 @@ func TestListGoesOn(t *testing.T) {
 	}
 	if _, err := reader.Latest(t.Context(), "prod", "db"); !errors.Is(err, objectstore.ErrUnreachable) {
 		t.Errorf("latest over a store that is gone: %v", err)
+	}
+}
+
+// TestAddedKeyFiles: any age file that opens to the commitment is right, whatever
+// became of the others.
+func TestAddedKeyFiles(t *testing.T) {
+	w := newWorld(t, nil)
+	in := input{disks: [][]byte{noise(12, 100_000)}}
+	one := w.backup("one", nil, in)
+	objects := contents(t, w.store)
+	first := ""
+	for key := range objects {
+		if strings.HasPrefix(key, "r/") && strings.HasSuffix(key, "/k1.age") {
+			first = key
+		}
+	}
+	added := strings.TrimSuffix(first, ".age")
+	garbage, good := []byte("garbage"), objects[first]
+	cases := map[string]struct {
+		files map[string][]byte
+		want  error
+	}{
+		"FirstGone":      {map[string][]byte{added + "-b.age": good}, nil},
+		"FirstDamaged":   {map[string][]byte{first: garbage, added + "-b.age": good}, nil},
+		"AddedDamaged":   {map[string][]byte{added + "-a.age": garbage, added + "-b.age": good}, nil},
+		"AllGone":        {nil, repository.ErrMissing},
+		"OnlyDamaged":    {map[string][]byte{first: garbage}, repository.ErrDamaged},
+		"NoneIsRight":    {map[string][]byte{first: garbage, added + "-b.age": garbage}, repository.ErrDamaged},
+		"FirstIsAnother": {map[string][]byte{first: objects["k/1.age"], added + "-b.age": good}, nil},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			now := maps.Clone(objects)
+			delete(now, first)
+			maps.Copy(now, tc.files)
+			r, err := repository.OpenWithIdentities(t.Context(), storeOf(t, now), w.identities, w.keys.SigningKey())
+			must(t, err)
+			c, err := r.Commit(t.Context(), one.CommitRef)
+			must(t, err)
+			d := &target{data: make([]byte, 100_000)}
+			_, err = r.RestoreBlock(t.Context(), c, repository.RestoreSpec{Volume: diskName(0), Target: d})
+			if !errors.Is(err, tc.want) {
+				t.Fatalf("restore: %v, not %v", err, tc.want)
+			}
+			if err == nil && !bytes.Equal(d.data, in.disks[0]) {
+				t.Error("the disk differs")
+			}
+		})
 	}
 }
