@@ -143,8 +143,12 @@ func TestWithoutTheWitnessCopiesAreTorn(t *testing.T) {
 		disk := filepath.Join(t.TempDir(), "disk.img")
 		check(t, ns, env.SnapshotToFile(ctx, ns, vm+"-disk", name, disk))
 		seen, err := env.Inspect(ctx, disk, state)
-		check(t, ns, err)
-		if !seen.Moment {
+		switch {
+		case err != nil && strings.Contains(err.Error(), "not an OVMF variable store"):
+			torn++ // read in the middle of a write of the firmware's
+		case err != nil:
+			check(t, ns, err)
+		case !seen.Moment:
 			torn++
 		}
 		if err := os.Remove(disk); err != nil {
