@@ -1,11 +1,15 @@
 package repository
 
 import (
+	"cmp"
 	"context"
 	"encoding/hex"
 	"errors"
 	"fmt"
 	"iter"
+	"maps"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/vmstate/vmstate/pkg/objectstore"
@@ -144,11 +148,13 @@ func volumeResult(v *commit.Volume) VolumeResult {
 	}
 }
 
-// Latest returns the newest backup of a VM by name, ErrNoCommit if there is none.
+// Latest returns the newest backup of a VM by name, ErrNoCommit if there is none. Of
+// one virtual machine that is the one with the highest sequence, whatever the clock said;
+// of several that had the name in turn, the newest of the one backed up last.
 // A record that cannot be read is an error unless it is known to be of another
 // virtual machine: it may be the newest.
 func (r *Repository) Latest(ctx context.Context, namespace, name string) (*Commit, error) {
-	var newest *Commit
+	newest := map[keys.ID]*Commit{}
 	foreign, unread := map[keys.ID]bool{}, map[keys.ID]error{}
 	for info, err := range r.store.List(ctx, layout.Commits) {
 		if err != nil {
@@ -164,8 +170,8 @@ func (r *Repository) Latest(ctx context.Context, namespace, name string) (*Commi
 			unread[at.VM] = err
 		case c.VM.Namespace != namespace || c.VM.Name != name:
 			foreign[at.VM] = true
-		case newest == nil || later(c, newest):
-			newest = c
+		case newest[at.VM] == nil || c.Sequence > newest[at.VM].Sequence:
+			newest[at.VM] = c
 		}
 	}
 	for vm, err := range unread {
@@ -173,15 +179,10 @@ func (r *Repository) Latest(ctx context.Context, namespace, name string) (*Commi
 			return nil, err
 		}
 	}
-	if newest == nil {
+	if len(newest) == 0 {
 		return nil, fmt.Errorf("%w: none of %s/%s", ErrNoCommit, namespace, name)
 	}
-	return newest, nil
-}
-
-func later(a, b *Commit) bool {
-	if !a.Created.Equal(b.Created) {
-		return a.Created.After(b.Created)
-	}
-	return a.Sequence > b.Sequence
+	return slices.MaxFunc(slices.Collect(maps.Values(newest)), func(a, b *Commit) int {
+		return cmp.Or(a.Created.Compare(b.Created), strings.Compare(a.Key, b.Key))
+	}), nil
 }
