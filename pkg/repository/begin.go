@@ -63,6 +63,7 @@ type Backup struct {
 	volumes  []commit.Volume
 	progress Progress
 	failed   error
+	sealed   bool // the nonce of the record is used
 }
 
 // Begin starts or continues the run of one backup. Backup.Committed tells whether

@@ -68,3 +68,8 @@ func RestoreHoles(ctx context.Context, t WriterAt, n int) (most int, err error) 
 	}
 	return most, r.flush(ctx)
 }
+
+// AddImage stores a volume as a tree of files, whatever its bytes are.
+func (b *Backup) AddImage(ctx context.Context, v BlockVolume, manifest int64) (VolumeResult, error) {
+	return b.add(ctx, v, commit.Volume{Kind: commit.Tree, Manifest: manifest})
+}

@@ -31,6 +31,7 @@ func (b *Backup) Commit(ctx context.Context, moment []byte) (Result, error) {
 		Repository: b.repo.id, Epoch: b.epoch.Epoch, VM: b.vm,
 		Sequence: b.session.Sequence(), Origin: b.origin,
 	}
+	b.sealed = true
 	object := commit.Seal(b.repo.keys, header, record)
 	_, err = objectstore.CreateOrSame(ctx, b.repo.store, b.commitKey(), object)
 	if errors.Is(err, objectstore.ErrExists) {
@@ -85,6 +86,9 @@ func (b *Backup) finishRecord(ctx context.Context, moment []byte) (*commit.Recor
 	}
 	record.Tail = []commit.TailPack{{Ordinal: tail.Ordinal, Pack: tail.Pack}}
 	record.Stored = b.storedBytes() + tail.Size
+	if _, err := commit.DecodeRecord(record.Encode()); err != nil {
+		return nil, fmt.Errorf("%w: no reader would take the record: %s", ErrInvalid, err.Error())
+	}
 	return record, nil
 }
 

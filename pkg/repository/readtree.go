@@ -48,6 +48,9 @@ func (r *Repository) readTree(ctx context.Context, c *Commit, volume string) (*o
 	if t.entries, err = tree.Decode(manifest); err != nil {
 		return nil, fmt.Errorf("%w: manifest: %w", ErrDamaged, err)
 	}
+	if err := checkContents(t.entries); err != nil {
+		return nil, err
+	}
 	offsets, size := tree.Layout(t.entries, v.Manifest, int64(v.Unit))
 	if size != v.Size {
 		return nil, fmt.Errorf("%w: manifest describes %d bytes, the volume has %d", ErrDamaged, size, v.Size)
@@ -56,6 +59,18 @@ func (r *Repository) readTree(ctx context.Context, c *Commit, volume string) (*o
 		t.offsets[t.entries[i].Path], t.sizes[t.entries[i].Path] = offsets[i], t.entries[i].Size
 	}
 	return t, nil
+}
+
+// checkContents refuses more than a writer stores: whole files are held in memory.
+func checkContents(entries []tree.Entry) error {
+	left := int64(MaxTreeBytes)
+	for i := range entries {
+		if entries[i].Size > left {
+			return fmt.Errorf("%w: manifest describes more than %d bytes of files", ErrDamaged, MaxTreeBytes)
+		}
+		left -= entries[i].Size
+	}
+	return nil
 }
 
 // Entries returns the entries, sorted by path.

@@ -64,8 +64,8 @@ func (b *Backup) usable() error {
 	switch {
 	case b.failed != nil:
 		return fmt.Errorf("run has failed: %w", b.failed)
-	case b.found != nil:
-		return fmt.Errorf("%w: the backup is committed already", ErrInvalid)
+	case b.found != nil, b.sealed:
+		return fmt.Errorf("%w: the backup is committed already, or its commit has failed", ErrInvalid)
 	default:
 		return nil
 	}

@@ -121,6 +121,17 @@ func FuzzDirectory(f *testing.F) {
 	})
 }
 
+// TestRefIsBounded: a reference tells how much is read before anything is proven.
+func TestRefIsBounded(t *testing.T) {
+	for length, good := range map[int64]bool{0: false, 1: true, MaxNode: true, MaxNode + 1: false, maxOffset: false} {
+		d := wire.NewDecoder(AppendRef(nil, Ref{Content: Hash{1}, Location: Location{Length: length}}))
+		TakeRef(d)
+		if err := d.Close(); (err == nil) != good {
+			t.Errorf("reference to %d bytes: %v", length, err)
+		}
+	}
+}
+
 func FuzzRef(f *testing.F) {
 	f.Add(AppendRef(nil, Ref{Content: Hash{1}, Location: Location{Length: 5}}))
 	f.Add(AppendRef(nil, Ref{}))

@@ -139,8 +139,8 @@ func TakeRef(d *wire.Decoder) Ref {
 	r.Ordinal = d.Uvarint(maxOrdinal)
 	r.Offset = int64(d.Uvarint(maxOffset))
 	r.Length = int64(d.Uvarint(maxOffset))
-	if d.Err() == nil && r.Zero() {
-		d.Fail("reference to nothing")
+	if d.Err() == nil && (r.Length == 0 || r.Length > MaxNode) {
+		d.Fail("node of %d bytes", r.Length)
 	}
 	return r
 }
