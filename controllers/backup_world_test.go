@@ -41,7 +41,8 @@ type backupWorld struct {
 	guest     *guest
 	// ahead is how far the manager's clock is ahead of the server's: a wait costs no time.
 	ahead time.Duration
-	// kill is the write (or call to the guest) whose effect is the manager's last; 0 for none.
+	// kill is the write (or call to the guest) whose effect is the manager's last; 0 for none, and
+	// every write is the last of its manager if it is everyWrite.
 	kill   int
 	writes int
 	// calls are the writes that were calls to the guest.
@@ -216,6 +217,9 @@ func (w *backupWorld) backup(change func(*v1alpha1.VMStateBackupSpec)) *v1alpha1
 	return b
 }
 
+// everyWrite lets no manager make a second write.
+const everyWrite = -1
+
 var errManagerKilled = errors.New("the manager was killed")
 
 // write counts what the manager does to the outside, and kills it at the chosen count.
@@ -224,11 +228,13 @@ func (w *backupWorld) write(do func() error) error {
 		return errManagerKilled
 	}
 	w.writes++
-	if w.kill != w.writes {
+	if w.kill != w.writes && w.kill != everyWrite {
 		return do()
 	}
-	_ = do() // its answer reaches nobody
-	w.dead = true
+	if err := do(); err != nil && w.kill == everyWrite {
+		return err // no effect, no death: it meets what its predecessor made
+	}
+	w.dead = true // whatever the answer was, it reaches nobody
 	return errManagerKilled
 }
 
@@ -287,7 +293,9 @@ func (w *backupWorld) run(timeout time.Duration) *v1alpha1.VMStateBackup {
 			w.t.Logf("pass: %v", err)
 		}
 		if w.dead {
-			w.kill = 0
+			if w.kill != everyWrite {
+				w.kill = 0
+			}
 			r = w.manager()
 		}
 		played := w.play()
