@@ -1,15 +1,16 @@
 package build
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 )
 
 const (
-	rootfsSuite  = "trixie"
-	rootfsMirror = "http://deb.debian.org/debian"
+	rootfsSuite = "trixie"
 	// qemu is the user that KubeVirt runs guests as; the number is part of KubeVirt's interface.
 	qemu = 107
 	// policy is the script that Debian asks before it starts a service.
@@ -60,7 +61,11 @@ func bootstrap(root string) error {
 		c.Env = append(os.Environ(), "DEBIAN_FRONTEND=noninteractive", "LC_ALL=C")
 		return run(c)
 	}
-	if err := private("debootstrap", "--variant=minbase", rootfsSuite, root, rootfsMirror); err != nil {
+	from, err := mirror()
+	if err != nil {
+		return err
+	}
+	if err := private("debootstrap", "--variant=minbase", rootfsSuite, root, from); err != nil {
 		return err
 	}
 	if err := copyFile("/etc/resolv.conf", filepath.Join(root, "etc", "resolv.conf"), 0o644); err != nil {
@@ -73,6 +78,22 @@ func bootstrap(root string) error {
 	install := []string{"--pid", "--fork", "--mount-proc=" + filepath.Join(root, "proc"), "chroot", root,
 		"apt-get", "install", "-y", "-qq", "--no-install-recommends"}
 	return private(append(install, rootfsPackages...)...)
+}
+
+// mirror is where this machine takes its own Debian from: there its other releases are, too.
+func mirror() (string, error) {
+	out, err := exec.Command("apt-get", "indextargets", "--format", "$(RELEASE) $(REPO_URI)", "Created-By: Packages").Output()
+	if err != nil {
+		return "", fmt.Errorf("ask apt for its mirror: %w", err)
+	}
+	for line := range strings.Lines(string(out)) {
+		release, uri, ok := strings.Cut(strings.TrimSpace(line), " ")
+		// Updates and security of a release have names with a dash, and places of their own.
+		if ok && !strings.Contains(release, "-") {
+			return strings.TrimSuffix(uri, "/"), nil
+		}
+	}
+	return "", errors.New("apt has no index of a Debian release: run apt-get update")
 }
 
 func addUsers(root, _ string) error {
