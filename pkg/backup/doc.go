@@ -12,6 +12,7 @@
 //	no finalizer                                  finalizer on                         Witnessing
 //	a moment and a commit in the export's report  record the commit                    Stored
 //	a moment, its export failed                   record the failure                   the report's, or ExportFailed
+//	a moment, the export makes no progress        record the failure                   ExportFailed
 //	a moment, the export Job runs                 record its progress                  Exporting, JobPending
 //	a moment, snapshots ready                     clones and the export Job            Exporting
 //	a moment, no store, snapshots and state kept  record the local copy                Kept
@@ -24,7 +25,9 @@
 //	no attempt open, the store is not writable    wait, at most waitLimit              WaitingForStore
 //	no attempt open                               record machine, volumes, attempt     Witnessing
 //	an attempt, not all prepared                  lock, documents, labels, witness     Witnessing, JobPending
-//	an attempt, prepared, the machine differs     verdict Discarded                    Binding
+//	an attempt, the machine differs               verdict Discarded                    Binding
+//	an attempt, an older backup began its own     verdict Discarded                    Binding
+//	an attempt, not prepared or read in time      record the failure                   WitnessFailed, SnapshotFailed
 //	an attempt, first reading, an agent           record reading and freeze            Freezing
 //	an attempt, freeze recorded                   ask for it                           Freezing
 //	an attempt, first reading                     record reading and start of the cut  TakingSnapshot
@@ -35,7 +38,8 @@
 //	the cut ended, nothing changed                verdict Bound, the moment            Exporting, Keeping
 //
 // Beside every row, a freeze that is recorded and due is released, before anything else is
-// done. A record and the effect that depends on it are two passes: a decision that writes
+// done; until it is, nothing of the attempt's witness is removed, which would release the guest in
+// the manager's place. A record and the effect that depends on it are two passes: a decision that writes
 // records carries out nothing but a thaw.
 //
 // # Freezing, and who may ask
