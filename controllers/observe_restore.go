@@ -6,7 +6,6 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
-	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -37,14 +36,8 @@ func (r *RestoreReconciler) observe(ctx context.Context, rs *v1alpha1.VMStateRes
 		return in, err
 	}
 	in.Machine = machine
-	switch {
-	case rs.Status.CompletedAt != nil:
-	case len(rs.Status.Volumes) == 0:
+	if len(rs.Status.Volumes) == 0 && rs.Status.CompletedAt == nil {
 		in.Cluster, err = r.observeCluster(ctx, rs, *machine)
-	case rs.Status.From.Commit == nil && rs.Status.Switch == nil:
-		classes := &storagev1.StorageClassList{}
-		err = r.Live.List(ctx, classes)
-		in.Cluster = &restore.Cluster{StorageClasses: classes.Items}
 	}
 	return in, err
 }

@@ -42,7 +42,9 @@ func (r *RestoreReconciler) observeJob(ctx context.Context, in *restore.Observed
 	}
 	out := &restore.JobSeen{Name: name, Report: seen.Report, Failed: seen.Failed, Message: seen.Message, Pending: seen.Pending}
 	if seen.Job != nil {
+		terminating := seen.Job.Status.Terminating
 		out.UID = seen.Job.UID
+		out.Active = seen.Job.Status.Active > 0 || terminating != nil && *terminating > 0
 	}
 	return out, nil
 }

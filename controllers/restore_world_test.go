@@ -274,7 +274,20 @@ func (w *restoreWorld) play() {
 		}
 		w.must(client.IgnoreNotFound(w.cluster.Client.Status().Update(w.t.Context(), r)))
 	}
+	w.playPods()
 	w.playInstance()
+}
+
+// playPods ends the pods of Jobs, as their kubelet would once the mover has reported.
+func (w *restoreWorld) playPods() {
+	pods := &corev1.PodList{}
+	w.must(w.cluster.Client.List(w.t.Context(), pods, client.InNamespace(w.namespace)))
+	for i := range pods.Items {
+		if pods.Items[i].Status.Phase == corev1.PodPending {
+			pods.Items[i].Status.Phase = corev1.PodSucceeded
+			w.must(client.IgnoreNotFound(w.cluster.Client.Status().Update(w.t.Context(), &pods.Items[i])))
+		}
+	}
 }
 
 func (w *restoreWorld) playInstance() {

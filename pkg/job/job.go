@@ -158,6 +158,8 @@ func Build(owner Owner, image string, s Spec) Objects {
 	}
 	spec := batchv1.JobSpec{
 		BackoffLimit: &s.Retries,
+		// A pod that may still write must have ended before another takes its place.
+		PodReplacementPolicy: ptr(batchv1.Failed),
 		Template: corev1.PodTemplateSpec{
 			ObjectMeta: metav1.ObjectMeta{Labels: objects.Report.Labels},
 			Spec:       podSpec(account, image, s),

@@ -29,9 +29,10 @@ func Import(ctx context.Context, e Env, c config.Import, rootKey []byte) ([]Impo
 		if err := i.open(ctx, rootKey); err != nil {
 			return nil, err
 		}
-	} else if len(c.Disks) > 0 || c.State == nil {
+	} else if len(c.Disks) > 0 {
 		return nil, fmt.Errorf("%w: without a commit only kept firmware state can be imported", ErrTask)
 	}
+	// Neither commit nor state: all claims are made of snapshots, and that they are mounted is all there is to do.
 	var done []ImportedVolume
 	if c.State != nil { // first: it is small, and what is wrong with it shows at once
 		v, err := i.state(ctx, *c.State)

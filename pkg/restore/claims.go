@@ -86,12 +86,17 @@ func localSnapshot(in Observed, v v1alpha1.VolumeFacts) *v1alpha1.CutSnapshot {
 	return &local.Snapshots[i]
 }
 
-// localCopy is what a backup without a store consists of; nil for one in a store.
+// localCopy is what a backup without a store consists of; nil for one in a store, and for
+// another backup of that name than the one that was found.
 func localCopy(in Observed) *v1alpha1.LocalCopy {
-	if from := in.Restore.Status.From; from == nil || from.Commit != nil || in.Backup == nil {
+	from, b := in.Restore.Status.From, in.Backup
+	if from == nil || from.Commit != nil || b == nil || b.Status.Moment == nil || b.Status.VM == nil {
 		return nil
 	}
-	return in.Backup.Status.Local
+	if b.Status.VM.UID != from.VMUID || !b.Status.Moment.CutEnded.Equal(&from.TakenAt) {
+		return nil
+	}
+	return b.Status.Local
 }
 
 // mapping is the most specific one for a volume.

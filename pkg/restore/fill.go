@@ -6,8 +6,6 @@ import (
 	"strings"
 
 	appsv1 "k8s.io/api/apps/v1"
-	corev1 "k8s.io/api/core/v1"
-	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/vmstate/vmstate/api/v1alpha1"
@@ -37,9 +35,6 @@ func fill(in Observed) Decision {
 				s.Volumes[i].ClaimUID = in.Claims[s.Volumes[i].ClaimName].UID
 			}
 		})
-	}
-	if in.Restore.Status.From.Commit == nil && in.Machine.State() == nil {
-		return fromSnapshots(in)
 	}
 	return runImport(in)
 }
@@ -100,28 +95,8 @@ func plannedRevisions(in Observed) []*appsv1.ControllerRevision {
 	return out
 }
 
-// fromSnapshots waits until the storage has made the claims: it vouches for what is in them.
-// Those that are bound when a pod first uses them cannot be waited for.
-func fromSnapshots(in Observed) Decision {
-	for _, v := range in.Restore.Status.Volumes {
-		c := in.Claims[v.ClaimName]
-		if c.Status.Phase != corev1.ClaimBound && !bindsLater(in, c) {
-			return working(in, v1alpha1.ReasonFilling, "waiting until the storage has made claim %q from its snapshot", v.ClaimName)
-		}
-	}
-	return verified(in)
-}
-
-func bindsLater(in Observed, c *corev1.PersistentVolumeClaim) bool {
-	if in.Cluster == nil || c.Spec.StorageClassName == nil {
-		return false
-	}
-	return slices.ContainsFunc(in.Cluster.StorageClasses, func(class storagev1.StorageClass) bool {
-		mode := class.VolumeBindingMode
-		return class.Name == *c.Spec.StorageClassName && mode != nil && *mode == storagev1.VolumeBindingWaitForFirstConsumer
-	})
-}
-
+// runImport has a Job fill the claims. Also where there is nothing to fill but snapshots:
+// a pod that mounts them is what shows that the storage has made them.
 func runImport(in Observed) Decision {
 	job := in.Import
 	if job == nil || job.UID == "" {
@@ -139,6 +114,9 @@ func runImport(in Observed) Decision {
 		reason, message := failureOf(job, v1alpha1.ReasonImportFailed)
 		return giveUp(in, reason, "the volumes were not filled, nothing was replaced: %s", message)
 	case v1alpha1.OutcomeSucceeded:
+		if job.Active {
+			return working(in, v1alpha1.ReasonFilling, "waiting until the pod that filled the volumes has ended")
+		}
 		return imported(in)
 	}
 	if job.Pending != "" {
@@ -169,7 +147,7 @@ func imported(in Observed) Decision {
 func verified(in Observed) Decision {
 	text := "filled and read back %d volumes"
 	if in.Restore.Status.From.Commit == nil {
-		text = "made %d volumes from their snapshots"
+		text = "made %d volumes of the backup's snapshots and state"
 	}
 	d := working(in, v1alpha1.ReasonFilling, text, len(in.Restore.Status.Volumes))
 	return d.record(func(s *v1alpha1.VMStateRestoreStatus) {

@@ -27,8 +27,7 @@ type Observed struct {
 	Resolve, Import *JobSeen
 	// Machine is decoded from status.from; nil until it is recorded.
 	Machine *Machine
-	// Cluster is looked at during the preflight; its storage classes alone during a fill
-	// from snapshots.
+	// Cluster is looked at during the preflight alone.
 	Cluster *Cluster
 	// Target is the virtual machine under the name that is restored to; read live.
 	Target *Target
@@ -48,6 +47,8 @@ type JobSeen struct {
 	UID  types.UID
 	// Report of the Job; nil if it does not exist (yet).
 	Report *v1alpha1.VMStateReport
+	// Active says that a pod of the Job has not ended: it can still write.
+	Active bool
 	// Failed says that the Job gave up; Message says why.
 	Failed bool
 	// Pending says what keeps the Job's pod from running; empty if nothing does.

@@ -56,7 +56,7 @@ func Plan(in Observed) Decision {
 	case s.From == nil:
 		return resolve(in)
 	case sourceGone(in):
-		return giveUp(in, v1alpha1.ReasonBackupNotFound, "backup %q was deleted before its volumes were restored; nothing was replaced", in.Restore.Spec.Source.BackupRef.Name)
+		return giveUp(in, v1alpha1.ReasonBackupNotFound, "backup %q was deleted, or made again, before its volumes were restored; nothing was replaced", in.Restore.Spec.Source.BackupRef.Name)
 	case len(s.Volumes) == 0:
 		return preflight(in)
 	case !filled(in):
@@ -67,12 +67,20 @@ func Plan(in Observed) Decision {
 }
 
 // sourceGone: snapshots go with their backup, and the store of a backup is known from it.
+// Another backup of that name is not the one that was found.
 func sourceGone(in Observed) bool {
 	if in.Restore.Spec.Source.BackupRef == nil || len(in.Restore.Status.Volumes) > 0 && filled(in) {
 		return false
 	}
-	return in.Backup == nil || in.Backup.DeletionTimestamp != nil ||
-		in.Restore.Status.From.Commit == nil && in.Backup.Status.Local == nil
+	if in.Restore.Status.From.Commit != nil {
+		return in.Backup == nil
+	}
+	if localCopy(in) == nil || in.Backup.DeletionTimestamp != nil {
+		return true
+	}
+	return slices.ContainsFunc(in.Restore.Status.From.Volumes, func(v v1alpha1.VolumeFacts) bool {
+		return v.Role == v1alpha1.RoleDisk && localSnapshot(in, v) == nil
+	})
 }
 
 // decide starts a decision from what is recorded already.

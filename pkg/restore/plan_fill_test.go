@@ -5,7 +5,6 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
-	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -214,26 +213,26 @@ func TestPlanFill(t *testing.T) {
 			reason: "without its backup a claim would be made blank",
 			story:  []option{planned, local, noBackup},
 			want: want{state: conditions.Failing, reason: v1alpha1.ReasonBackupNotFound, after: soon,
-				message: `backup "nightly" was deleted before its volumes were restored; nothing was replaced`,
-				record:  failure(v1alpha1.ReasonBackupNotFound, `backup "nightly" was deleted before its volumes were restored; nothing was replaced`)},
+				message: goneMessage, record: failure(v1alpha1.ReasonBackupNotFound, goneMessage)},
 		},
-		"SnapshotNotMade": {
-			reason: "a claim that the storage has not made is no restored disk",
-			story:  []option{local, known, stateless, pendingRoot},
-			want: want{reason: v1alpha1.ReasonFilling, after: patience,
-				message: `waiting until the storage has made claim "` + newRoot + `" from its snapshot`},
-		},
-		"SnapshotBindsLater": {
-			reason: "a claim that waits for its first pod cannot be waited for",
-			story: []option{local, known, stateless, pendingRoot, func(_ *testing.T, s *story) {
-				later := storagev1.VolumeBindingWaitForFirstConsumer
-				s.in.Cluster.StorageClasses[0].VolumeBindingMode = &later
+		"BackupMadeAgain": {
+			reason: "another backup of that name has another moment's state",
+			story: []option{planned, local, func(_ *testing.T, s *story) {
+				s.in.Backup.Status.Moment.CutEnded = metav1.NewMicroTime(now)
 			}},
-			want: want{reason: v1alpha1.ReasonFilling, message: "made 1 volumes from their snapshots", after: soon,
-				record: func(s *v1alpha1.VMStateRestoreStatus) {
-					s.Summary.Progress = "100 %"
-					s.Volumes[0].Verified = true
-				}},
+			want: want{state: conditions.Failing, reason: v1alpha1.ReasonBackupNotFound, after: soon, message: goneMessage,
+				record: failure(v1alpha1.ReasonBackupNotFound, goneMessage)},
+		},
+		"SnapshotsAlone": {
+			reason: "without firmware state a pod still mounts the claims: that shows that they were made",
+			story:  []option{local, known, local, stateless},
+			want: want{reason: v1alpha1.ReasonFilling, message: "filling 1 volumes", after: step,
+				actions: []action.Action{importJobOf(t, local, known, local, stateless)}},
+		},
+		"PodStillThere": {
+			reason: "a pod that has not ended can still write to what is about to be a disk",
+			story:  []option{known, filledBy("root", sourceState), func(_ *testing.T, s *story) { s.in.Import.Active = true }},
+			want:   want{reason: v1alpha1.ReasonFilling, message: "waiting until the pod that filled the volumes has ended", after: patience},
 		},
 		"ClaimReplaced": {
 			reason: "a claim that was deleted and made again is empty",
@@ -270,7 +269,7 @@ func stateless(_ *testing.T, s *story) {
 	s.in.Restore.Status.Volumes = s.in.Restore.Status.Volumes[:1]
 }
 
-func pendingRoot(_ *testing.T, s *story) { s.in.Claims[newRoot].Status.Phase = corev1.ClaimPending }
+const goneMessage = `backup "nightly" was deleted, or made again, before its volumes were restored; nothing was replaced`
 
 // TestImportTold shows what the Jobs are told and see, for a store and for snapshots.
 func TestImportTold(t *testing.T) {

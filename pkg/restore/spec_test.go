@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	appsv1 "k8s.io/api/apps/v1"
@@ -173,7 +174,7 @@ func local(_ *testing.T, s *story) {
 		Snapshots:      []v1alpha1.CutSnapshot{{VolumeName: "root", SnapshotName: "snap-root", RestoreSizeBytes: 2 << 30}},
 		StateClaimName: "kept",
 	}
-	b.Status.Moment = &v1alpha1.Moment{StateDigest: "cc", CutEnded: metav1.NewMicroTime(now)}
+	b.Status.Moment = &v1alpha1.Moment{StateDigest: "cc", CutEnded: metav1.NewMicroTime(now.Add(-time.Hour))}
 	b.Status.VM = &v1alpha1.CapturedVM{UID: "vm-db"}
 	s.in.Backup = b
 	s.in.Store = nil
