@@ -67,7 +67,7 @@ func (b *Backup) directory() (index.Directory, error) {
 	stored := b.data.Take()
 	b.packs = append(b.packs, stored...)
 	b.pending = append(b.pending, stored...)
-	dir := index.Directory{Commitment: b.commitment, Full: b.parent == nil}
+	dir := index.Directory{Commitment: b.commitment, KeyVersion: b.keyVersion, Full: b.parent == nil}
 	for _, p := range b.pending {
 		dir.Packs = append(dir.Packs, index.DirectoryPack{Ordinal: p.Ordinal, Pack: p.Pack})
 	}

@@ -188,18 +188,15 @@ func (t *tables) addPack(ctx context.Context, ordinal uint64, p index.Pack) erro
 
 // addKeys adds the data keys of this attempt and of those that it continues.
 func (b *Backup) addKeys(ctx context.Context, t *tables) error {
-	b.resume.commitments[b.origin.Attempt] = b.commitment
-	for attempt, commitment := range b.resume.commitments {
+	b.resume.keys[b.origin.Attempt] = recordedKey{b.commitment, b.keyVersion}
+	for attempt, key := range b.resume.keys {
 		ordinal := b.keyBase + uint64(attempt) - 1
 		if b.accounts.keys[ordinal] == 0 {
 			continue
 		}
 		k := index.DataKey{
 			Origin:     keys.Origin{Run: b.origin.Run, Attempt: attempt},
-			Commitment: commitment, Sequence: b.session.Sequence(),
-		}
-		if attempt == b.origin.Attempt {
-			k.VersionID = b.keyVersion // those of earlier attempts were told to them only
+			Commitment: key.commitment, Sequence: b.session.Sequence(), VersionID: key.version,
 		}
 		if err := t.keys.Set(ctx, ordinal, k); err != nil {
 			return err

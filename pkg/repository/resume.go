@@ -35,11 +35,17 @@ type resume struct {
 	packs   []resumePack
 	// ordinals are the places that the packs taken over have.
 	ordinals map[uint64]packName
-	// commitments of earlier attempts, by attempt, if they recorded anything.
-	commitments map[uint16][32]byte
+	// keys are the data keys of the attempts, by attempt, if they recorded anything.
+	keys map[uint16]recordedKey
 
 	window     index.Location
 	windowData []byte
+}
+
+// recordedKey is the data key of an attempt, as its directories tell.
+type recordedKey struct {
+	commitment [32]byte
+	version    string
 }
 
 type resumePack struct {
@@ -66,7 +72,7 @@ type recordedPack struct {
 func (b *Backup) openResume(ctx context.Context) error {
 	r := &resume{
 		objects: b.objects, nodes: b.nodes,
-		volumes: map[int][]resumeLeaf{}, commitments: map[uint16][32]byte{}, ordinals: map[uint64]packName{},
+		volumes: map[int][]resumeLeaf{}, keys: map[uint16]recordedKey{}, ordinals: map[uint64]packName{},
 	}
 	b.resume = r
 	serves, leaves := true, 0
@@ -142,7 +148,7 @@ func (b *Backup) takeOver(recorded []recordedPack) (leaves int) {
 		dir, record := &recorded[i].dir, recorded[i].pack
 		leaves += len(dir.Leaves)
 		b.resume.add(dir, record)
-		b.resume.commitments[record.Origin.Attempt] = dir.Commitment
+		b.resume.keys[record.Origin.Attempt] = recordedKey{dir.Commitment, dir.KeyVersion}
 		for _, p := range dir.Packs {
 			if p.Kind == index.DataPack { // index packs come with their own directory
 				b.packs = append(b.packs, pack.Numbered{Ordinal: p.Ordinal, Pack: p.Pack})

@@ -108,7 +108,7 @@ func FuzzKeys(f *testing.F) {
 
 func FuzzDirectory(f *testing.F) {
 	dir := Directory{
-		Commitment: [32]byte{1}, Full: true, Ordinal: 3, NextOrdinal: 4,
+		Commitment: [32]byte{1}, KeyVersion: "v", Full: true, Ordinal: 3, NextOrdinal: 4,
 		Packs:  []DirectoryPack{{Ordinal: 2, Pack: samplePack()}},
 		Leaves: []DirectoryLeaf{{Volume: 1, Leaf: 77, Content: Hash{9}, Offset: 100, Length: 2400}},
 	}

@@ -12,6 +12,8 @@ import (
 type Directory struct {
 	// Commitment is that of the attempt's data key.
 	Commitment [32]byte
+	// KeyVersion is the version id of that key's age file, empty if it is not known.
+	KeyVersion string
 	// Full says that the attempt took nothing over from a parent.
 	Full bool
 	// Ordinal is of the pack that the directory ends; NextOrdinal the first that
@@ -45,6 +47,7 @@ const (
 // Encode returns the node's contents.
 func (dir *Directory) Encode() []byte {
 	b := append([]byte{typeDirectory}, dir.Commitment[:]...)
+	b = wire.AppendString(b, dir.KeyVersion)
 	b = wire.AppendBool(b, dir.Full)
 	b = wire.AppendUvarint(b, dir.Ordinal)
 	b = wire.AppendUvarint(b, dir.NextOrdinal)
@@ -71,6 +74,7 @@ func DecodeDirectory(contents []byte) (Directory, error) {
 		d.Fail("not a directory")
 	}
 	d.Copy(dir.Commitment[:])
+	dir.KeyVersion = d.String(maxVersionID)
 	dir.Full = d.Bool()
 	dir.Ordinal, dir.NextOrdinal = d.Uvarint(maxOrdinal), d.Uvarint(maxOrdinal)
 	for range d.Int(maxDirectoryPacks) {
