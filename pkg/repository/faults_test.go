@@ -51,6 +51,7 @@ var errKilled = errors.New("process is gone")
 // store. Nothing may be visible of the run unless it had committed; the rerun makes
 // it whole, exactly once.
 func TestKilledAtEveryCall(t *testing.T) {
+	t.Parallel()
 	first, second := chainOfTwo(5 << 20)
 	calls := killedAt(t, 1<<30, false, first, second)
 	if calls < 16 {

@@ -91,6 +91,7 @@ var detected = []error{
 // backups. Each restore either fails, saying what and naming the object, or gives
 // exactly what was backed up; never anything else.
 func TestMutations(t *testing.T) {
+	t.Parallel()
 	first, second := chainOfTwo(5 << 18)
 	w := newWorld(t, nil)
 	one := w.backup("one", nil, first)
