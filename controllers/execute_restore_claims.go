@@ -26,11 +26,11 @@ func (e *executor) doRestoredClaims(ctx context.Context, owner client.Object, a 
 	case action.CreateRevision:
 		return e.createRevision(ctx, owner, a)
 	case action.HandOver:
-		return e.handOver(ctx, owner, a)
+		return denied(e.handOver(ctx, owner, a))
 	case action.LabelState:
-		return e.labelState(ctx, owner, a.Claim, a.UID, a.VM)
+		return denied(e.labelState(ctx, owner, a.Claim, a.UID, a.VM))
 	case action.UnlabelState:
-		return e.labelState(ctx, owner, a.Claim, a.UID, "")
+		return denied(e.labelState(ctx, owner, a.Claim, a.UID, ""))
 	case action.DeleteMade:
 		if a.Kind == action.KindRevision {
 			return e.deleteMade(ctx, owner, &appsv1.ControllerRevision{}, a.Name, a.UID)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"time"
 
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -24,6 +25,9 @@ type seenJob struct {
 	// Pending says what keeps the Job's pod from running; empty if nothing does.
 	Pending string
 }
+
+// settling is how old a Job is before its pods are asked what keeps them.
+const settling = 15 * time.Second
 
 // +kubebuilder:rbac:groups="",resources=pods;events,verbs=list
 
@@ -55,6 +59,9 @@ func observeJob(ctx context.Context, live client.Reader, namespace, name string)
 	}
 	if out.Report != nil && out.Report.Status.Outcome != "" || out.Report != nil && out.Report.Status.PodUID != "" && !out.Failed {
 		return out, nil // it speaks for itself
+	}
+	if !out.Failed && time.Since(job.CreationTimestamp.Time) < settling {
+		return out, nil // what is said of a pod in its first seconds is mostly not true any more
 	}
 	return out, diagnose(ctx, live, &out)
 }

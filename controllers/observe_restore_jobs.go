@@ -3,14 +3,21 @@ package controllers
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/vmstate/vmstate/api/v1alpha1"
+	"github.com/vmstate/vmstate/pkg/action"
 	"github.com/vmstate/vmstate/pkg/backup"
 	"github.com/vmstate/vmstate/pkg/document"
+	"github.com/vmstate/vmstate/pkg/job"
 	"github.com/vmstate/vmstate/pkg/restore"
 )
 
@@ -20,8 +27,31 @@ func (r *RestoreReconciler) observeJobs(ctx context.Context, in *restore.Observe
 	if in.Resolve, err = r.observeJob(ctx, in, resolve); err != nil {
 		return err
 	}
-	in.Import, err = r.observeJob(ctx, in, importing)
-	return err
+	if in.Import, err = r.observeJob(ctx, in, importing); err != nil {
+		return err
+	}
+	return r.observeAccounts(ctx, in)
+}
+
+// observeAccounts finds what was made for the Jobs beside them. Both Jobs run under one account.
+func (r *RestoreReconciler) observeAccounts(ctx context.Context, in *restore.Observed) error {
+	name := job.AccountName(in.Restore.UID, v1alpha1.TaskImport)
+	kinds := map[action.Kind]schema.GroupVersionKind{
+		action.KindRoleBinding:    rbacv1.SchemeGroupVersion.WithKind("RoleBinding"),
+		action.KindServiceAccount: corev1.SchemeGroupVersion.WithKind("ServiceAccount"),
+	}
+	for _, kind := range slices.Sorted(maps.Keys(kinds)) {
+		obj := &metav1.PartialObjectMetadata{}
+		obj.SetGroupVersionKind(kinds[kind])
+		found, err := r.get(ctx, in.Restore.Namespace, name, obj)
+		if err != nil {
+			return err
+		}
+		if found && metav1.IsControlledBy(obj, in.Restore) {
+			in.Accounts = append(in.Accounts, restore.Account{Kind: kind, Name: name, UID: obj.UID})
+		}
+	}
+	return nil
 }
 
 // observeJob is nil if neither Job nor report exist. What somebody else put under their

@@ -120,9 +120,14 @@ func start(in Observed) Decision {
 	strategy, request := startWith(in)
 	if record.StartedAt == nil {
 		d := startStep(in, strategy, request)
-		return d.do(aside...)
+		if d.State != conditions.Stalled || in.Restore.DeletionTimestamp == nil || !tidy {
+			return d.do(aside...)
+		}
+		// A restore that is deleted does not wait for the person that a start would need.
 	}
-	if running := runsBy(strategy, request); running && !ran(in.Instance) {
+	// Somebody who stops it by now, or deletes the restore, need not wait for the guest.
+	waits := runsBy(strategy, request) && runStrategy(&vm.Spec) == strategy && in.Restore.DeletionTimestamp == nil
+	if waits && !ran(in.Instance) {
 		return working(in, v1alpha1.ReasonStarting, "virtual machine %q is on its restored volumes and starts: %s", vm.Name, printable(vm)).do(aside...)
 	}
 	if !tidy {
@@ -226,7 +231,8 @@ func whole(in Observed) string {
 	return text + "; it is stopped"
 }
 
-// removeJobs takes away the Jobs, whose pods are in the way of whoever deletes a claim.
+// removeJobs takes away the Jobs, whose pods are in the way of whoever deletes a claim, and
+// what was made for them.
 func removeJobs(in Observed) []action.Action {
 	var out []action.Action
 	for _, j := range []*JobSeen{in.Resolve, in.Import} {
@@ -239,6 +245,9 @@ func removeJobs(in Observed) []action.Action {
 		if j.Report != nil {
 			out = append(out, action.Delete{Kind: action.KindReport, Name: j.Report.Name, UID: j.Report.UID})
 		}
+	}
+	for _, a := range in.Accounts {
+		out = append(out, action.Delete{Kind: a.Kind, Name: a.Name, UID: a.UID})
 	}
 	return out
 }

@@ -10,6 +10,7 @@ import (
 	kubevirtv1 "kubevirt.io/api/core/v1"
 
 	"github.com/vmstate/vmstate/api/v1alpha1"
+	"github.com/vmstate/vmstate/pkg/action"
 )
 
 // Observed is what exists around one restore. Nil is absent; what is not looked at in
@@ -25,6 +26,8 @@ type Observed struct {
 	Store *v1alpha1.VMStateStore
 	// Jobs of this restore.
 	Resolve, Import *JobSeen
+	// Accounts of the Jobs: service account and role binding, of the name AccountName.
+	Accounts []Account
 	// Machine is decoded from status.from; nil until it is recorded.
 	Machine *Machine
 	// Cluster is looked at during the preflight alone.
@@ -54,6 +57,13 @@ type JobSeen struct {
 	// Pending says what keeps the Job's pod from running; empty if nothing does.
 	Pending string
 	Message string
+}
+
+// Account is a service account or a role binding that was made for the Jobs.
+type Account struct {
+	Kind action.Kind
+	Name string
+	UID  types.UID
 }
 
 // Target is a virtual machine as it is now.

@@ -142,6 +142,8 @@ func TestPlanSwitch(t *testing.T) {
 }
 
 func TestPlanFinish(t *testing.T) {
+	started := func(_ *testing.T, s *story) { s.in.Restore.Status.Switch.StartedAt = at() }
+	noVolumes := func(_ *testing.T, s *story) { s.in.Volumes = nil }
 	aside := func(_ *testing.T, s *story) {
 		delete(s.in.Claims, "root-db")
 		delete(s.in.Claims, "persistent-state-for-db-fghij")
@@ -195,6 +197,13 @@ func TestPlanFinish(t *testing.T) {
 					action.SetReclaimPolicy{Volume: "pv-root-db", ClaimUID: "claim-root-db", Policy: "Retain"},
 				}},
 		},
+		"StoppedBySomebody": {
+			reason: "a machine that its owner stops meanwhile is restored all the same",
+			story:  []option{begun, holding, unlabelled, handed, committed, restored, aside, noVolumes, done, started},
+			want: want{state: conditions.Done, reason: v1alpha1.ReasonRestored, after: soon,
+				message: `virtual machine "db" is whole again, as of backup "nightly"; it is stopped`,
+				record:  func(s *v1alpha1.VMStateRestoreStatus) { s.CompletedAt = &metav1.Time{Time: now} }},
+		},
 		"MachineGone": {
 			reason: "a machine that somebody deleted is not made again behind their back",
 			story:  []option{begun, committed, func(_ *testing.T, s *story) { s.in.Target = nil }},
@@ -225,6 +234,15 @@ func TestPlanUndo(t *testing.T) {
 			story:  []option{begun, holding, unlabelled, failedWith},
 			want: want{state: conditions.Failing, reason: v1alpha1.ReasonSwitchFailed, message: "it was not to be", after: step,
 				actions: []action.Action{action.LabelState{Claim: "persistent-state-for-db-fghij", UID: "claim-persistent-state-for-db-fghij", VM: "db"}}},
+		},
+		"AnotherState": {
+			reason: "a machine is not let go while a start would take another firmware state than its own",
+			story: []option{begun, holding, failedWith, func(_ *testing.T, s *story) {
+				c := build.StateClaim("db", "blank")
+				s.in.Claims[c.Name] = c
+			}},
+			want: want{state: conditions.Failing, reason: v1alpha1.ReasonSwitchFailed, after: patience,
+				message: "it was not to be; the virtual machine stays as it is: claim persistent-state-for-db-blank carries the label persistent-state-for=db as well: take it off, or delete the claim"},
 		},
 		"Denied": {
 			reason: "the machine may start again only on its old claims",

@@ -86,6 +86,7 @@ func keptForm(c *corev1.PersistentVolumeClaim) *corev1.PersistentVolumeClaim {
 		Spec: corev1.PersistentVolumeClaimSpec{
 			AccessModes: c.Spec.AccessModes, Resources: c.Spec.Resources, VolumeName: c.Spec.VolumeName,
 			StorageClassName: c.Spec.StorageClassName, VolumeMode: c.Spec.VolumeMode,
+			VolumeAttributesClassName: c.Spec.VolumeAttributesClassName,
 		},
 	}
 }

@@ -175,6 +175,9 @@ func waitForInstance(in Observed) (Decision, bool) {
 	if in.Instance == nil {
 		return Decision{}, false
 	}
+	if !madeBy(in.Instance, in.Target.VM) {
+		return stalled(in, v1alpha1.ReasonSwitching, "instance %q was not made by virtual machine %q: delete it", in.Instance.Name, in.Target.VM.Name), true
+	}
 	d := working(in, v1alpha1.ReasonStopping, "waiting until instance %q is gone", in.Instance.Name)
 	if in.Instance.DeletionTimestamp == nil {
 		d = d.do(action.DeleteInstance{Instance: in.Instance.Name, UID: in.Instance.UID})

@@ -1,7 +1,9 @@
 package restore
 
 import (
+	"fmt"
 	"slices"
+	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	kubevirtv1 "kubevirt.io/api/core/v1"
@@ -15,7 +17,15 @@ import (
 // removes what was made. The old firmware state has its label back before the machine is
 // let go: there is no instant at which a start would find none.
 func undo(in Observed) Decision {
-	for _, step := range []func(Observed) []action.Action{undoState, undoMachine, undoNewMachine, removeMade, removeJobs} {
+	if actions := undoState(in); len(actions) > 0 {
+		return failing(in).do(actions...)
+	}
+	if why := wrongState(in); why != "" {
+		d := failing(in) // held: a start now would be one on another firmware state
+		d.Message += "; the virtual machine stays as it is: " + why
+		return d
+	}
+	for _, step := range []func(Observed) []action.Action{undoMachine, undoNewMachine, removeMade, removeJobs} {
 		if actions := step(in); len(actions) > 0 {
 			return failing(in).do(actions...)
 		}
@@ -55,16 +65,42 @@ func undoState(in Observed) []action.Action {
 	}
 	for _, r := range in.Restore.Status.Replaced {
 		c := in.Claims[r.ClaimName]
-		if r.Role == v1alpha1.RoleFirmwareState && c != nil && c.UID == r.ClaimUID && hadLabel(r) &&
-			c.Labels[v1alpha1.LabelPersistentState] != name {
+		if r.Role == v1alpha1.RoleFirmwareState && c != nil && c.UID == r.ClaimUID && len(stateClaims(in, name)) == 0 {
 			return []action.Action{action.LabelState{Claim: c.Name, UID: c.UID, VM: name}}
 		}
 	}
 	return nil
 }
 
-// hadLabel: replaced firmware state is found by its label alone, so it had one.
-func hadLabel(r v1alpha1.ReplacedClaim) bool { return r.Role == v1alpha1.RoleFirmwareState }
+// wrongState says why a machine in place must not be let go: the claims with the label of
+// its firmware state are not exactly the one that it had.
+func wrongState(in Observed) string {
+	if in.Restore.Spec.Mode != v1alpha1.RestoreInPlace || !mine(in) || !holdsMachine(in) {
+		return ""
+	}
+	name := in.Target.VM.Name
+	labelled := stateClaims(in, name)
+	for _, r := range in.Restore.Status.Replaced {
+		if r.Role != v1alpha1.RoleFirmwareState {
+			continue
+		}
+		c := in.Claims[r.ClaimName]
+		if c == nil || c.UID != r.ClaimUID || c.DeletionTimestamp != nil {
+			return fmt.Sprintf("claim %q, its firmware state, was deleted by somebody; restore again, or put a copy of it in its place", r.ClaimName)
+		}
+		labelled = slices.DeleteFunc(labelled, func(l string) bool { return l == r.ClaimName })
+	}
+	if len(labelled) == 0 {
+		return ""
+	}
+	return fmt.Sprintf("claim %s carries the label %s=%s as well: take it off, or delete the claim", strings.Join(labelled, ", "), v1alpha1.LabelPersistentState, name)
+}
+
+// holdsMachine says that it is this restore that keeps the machine from starting.
+func holdsMachine(in Observed) bool {
+	holder := in.Target.VM.Status.RestoreInProgress
+	return isHeld(in.Target.Spec, holdClaim(in.Restore)) || holder != nil && *holder == holderName(in.Restore)
+}
 
 // undoMachine puts the machine's volumes, its leave to start and its run strategy back.
 func undoMachine(in Observed) []action.Action {
