@@ -172,6 +172,20 @@ func (e *executor) setReclaimPolicy(ctx context.Context, a action.SetReclaimPoli
 // deleteReplaced makes sure, at the last moment and from the volume itself, that deleting
 // the claim deletes no data.
 func (e *executor) deleteReplaced(ctx context.Context, owner client.Object, a action.DeleteReplaced) error {
+	claim, err := e.claim(ctx, owner.GetNamespace(), a.Claim)
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("get claim %q: %w", a.Claim, err)
+	}
+	if claim.UID != a.UID {
+		return nil
+	}
+	// One that had no volume when the restore began holds nothing that was the machine's.
+	if a.Volume != "" && claim.Spec.VolumeName != a.Volume {
+		return fmt.Errorf("claim %q has the volume %q, was recorded with %q", a.Claim, claim.Spec.VolumeName, a.Volume)
+	}
 	if a.Volume != "" {
 		pv, err := e.volume(ctx, a.Volume)
 		if client.IgnoreNotFound(err) != nil {
@@ -181,7 +195,6 @@ func (e *executor) deleteReplaced(ctx context.Context, owner client.Object, a ac
 			return fmt.Errorf("PersistentVolume %q of the replaced claim %q would be deleted with it", a.Volume, a.Claim)
 		}
 	}
-	claim := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: owner.GetNamespace(), Name: a.Claim}}
 	ctrl.LoggerFrom(ctx).Info("Deleting replaced claim", "PersistentVolumeClaim", klog.KObj(claim))
 	return wrap(unlessGone(e.client.Delete(ctx, claim, client.Preconditions{UID: &a.UID})), "delete replaced claim %q", a.Claim)
 }

@@ -68,11 +68,32 @@ func othersAddresses(in Observed) map[string]map[string]bool {
 // checkUUID finds machines with the firmware UUID that the restored one keeps.
 func checkUUID(in Observed) []v1alpha1.Finding {
 	if in.Restore.Spec.FirmwareUUID == v1alpha1.IdentityNew {
+		if who := sameTPM(in); len(who) > 0 {
+			return []v1alpha1.Finding{failed("FirmwareUUID", "%s has the firmware UUID of the backup, and so its TPM: a second machine with it is refused; remove it, or use tpmPolicy Blank", strings.Join(who, ", "))}
+		}
 		if in.Machine.Identity.PersistentTPM && in.Restore.Spec.TPMPolicy != v1alpha1.TPMBlank {
 			return []v1alpha1.Finding{warning("FirmwareUUID", "firmwareUUID New: the TPM moves with it; software that is bound to the UUID (licences) may notice")}
 		}
 		return nil
 	}
+	who := withUUID(in)
+	if len(who) == 0 {
+		return nil
+	}
+	return []v1alpha1.Finding{failed("FirmwareUUID", "the firmware UUID %s is in use by %s: use firmwareUUID New, or remove what uses it", in.Machine.Identity.FirmwareUUID, strings.Join(who, ", "))}
+}
+
+// sameTPM are machines that were made from the same backup with its TPM: the source under
+// another UID, or an earlier restore.
+func sameTPM(in Observed) []string {
+	if !in.Machine.Identity.PersistentTPM || in.Restore.Spec.TPMPolicy == v1alpha1.TPMBlank {
+		return nil
+	}
+	return slices.DeleteFunc(withUUID(in), func(who string) bool { return who == in.Restore.Status.From.VM })
+}
+
+// withUUID are other machines that carry the firmware UUID of the backup, sorted.
+func withUUID(in Observed) []string {
 	var who []string
 	for _, vm := range in.Cluster.Machines {
 		if vm.Spec.Template == nil || isTarget(in, vm.Namespace, vm.Name) {
@@ -83,11 +104,8 @@ func checkUUID(in Observed) []v1alpha1.Finding {
 			who = append(who, vm.Namespace+"/"+vm.Name)
 		}
 	}
-	if len(who) == 0 {
-		return nil
-	}
 	slices.Sort(who)
-	return []v1alpha1.Finding{failed("FirmwareUUID", "the firmware UUID %s is in use by %s: use firmwareUUID New, or remove what uses it", in.Machine.Identity.FirmwareUUID, strings.Join(who, ", "))}
+	return who
 }
 
 func isTarget(in Observed, namespace, name string) bool {

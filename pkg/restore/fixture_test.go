@@ -57,7 +57,7 @@ func seen(t *testing.T, options ...option) Observed {
 					StartPolicy:       v1alpha1.StartAsBackedUp,
 				},
 			},
-			Store:   build.Store("main"),
+			Store:   pinned(build.Store("main")),
 			Claims:  map[string]*corev1.PersistentVolumeClaim{},
 			Volumes: map[string]*corev1.PersistentVolume{},
 			Cluster: &Cluster{
@@ -81,6 +81,11 @@ func seen(t *testing.T, options ...option) Observed {
 		}
 	}
 	return s.in
+}
+
+func pinned(s *v1alpha1.VMStateStore) *v1alpha1.VMStateStore {
+	s.Status.SigningKey = "c2lnbmluZyBrZXk="
+	return s
 }
 
 // facts of the volumes in the backup.

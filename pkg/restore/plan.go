@@ -149,7 +149,9 @@ func (d Decision) Interrupted(in Observed, err error) Decision {
 		if len(s.Volumes) == 0 {
 			reason = v1alpha1.ReasonPreflightFailed
 		}
-		return giveUp(in, reason, "%v; nothing was replaced", err)
+		denied := giveUp(in, reason, "%v; nothing was replaced", err)
+		denied.Status.Findings = d.Status.Findings
+		return denied
 	}
 	interrupted := decide(in, d.State, d.Reason, "%s: %v", d.Message, err)
 	if d.State == conditions.Done {

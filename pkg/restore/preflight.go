@@ -16,7 +16,7 @@ import (
 func Preflight(in Observed) []v1alpha1.Finding {
 	checks := []func(Observed) []v1alpha1.Finding{
 		checkNamespace, checkWhole, checkTarget, checkStateClaims, checkSource, checkAddresses, checkUUID,
-		checkManaged, checkClaimNames, checkStorage, checkQuotas, checkRevisions, checkNeeds, checkKubeVirt, checkCPU,
+		checkManaged, checkClaimNames, checkStorage, checkQuotas, checkRevisions, checkNeeds, checkKubeVirt, checkCPU, checkPinned,
 	}
 	var out []v1alpha1.Finding
 	for _, check := range checks {
@@ -237,4 +237,13 @@ func checkManaged(in Observed) []v1alpha1.Finding {
 		}
 	}
 	return nil
+}
+
+// checkPinned: without a pinned key the signature only proves that the record belongs to the
+// repository that the bucket shows.
+func checkPinned(in Observed) []v1alpha1.Finding {
+	if in.Restore.Status.From.Commit == nil || in.Store == nil || in.Store.Status.SigningKey != "" {
+		return nil
+	}
+	return []v1alpha1.Finding{warning("SigningKey", "store %q is not pinned to a signing key: compare the one that it shows with a copy kept elsewhere", in.Store.Name)}
 }

@@ -81,7 +81,7 @@ func TestPreflight(t *testing.T) {
 			})},
 			want: []f{
 				{Check: "SourceVM", Outcome: no, Message: `tpmPolicy Keep would give a second machine the TPM of live/db, which exists and could run: delete it first, or use tpmPolicy Blank`},
-				{Check: "FirmwareUUID", Outcome: mind, Message: `firmwareUUID New: the TPM moves with it; software that is bound to the UUID (licences) may notice`},
+				{Check: "FirmwareUUID", Outcome: no, Message: `live/db has the firmware UUID of the backup, and so its TPM: a second machine with it is refused; remove it, or use tpmPolicy Blank`},
 			},
 		},
 		"SourceLivesBlank": {
@@ -196,6 +196,19 @@ func TestPreflight(t *testing.T) {
 				s.docs.KubeVirtVersion, s.in.Cluster.KubeVirtVersion = "quay.io/kubevirt/virt-launcher:v1.9.0", "v1.7.2"
 			}},
 			want: []f{{Check: "KubeVirt", Outcome: mind, Message: `the backup was made under KubeVirt 1.9, this is v1.7.2: an older swtpm may not read the TPM's state`}},
+		},
+		"AnotherWithItsTPM": {
+			reason: "a machine restored earlier with its TPM is a living source, whatever its UID is",
+			story: []option{resolvedFrom, spec(func(s *v1alpha1.VMStateRestoreSpec) { s.FirmwareUUID = v1alpha1.IdentityNew }), func(_ *testing.T, s *story) {
+				vm := build.VM("twin", build.Disk("root"), build.TPM())
+				s.in.Cluster.Machines = append(s.in.Cluster.Machines, *vm)
+			}},
+			want: []f{{Check: "FirmwareUUID", Outcome: no, Message: `prod/twin has the firmware UUID of the backup, and so its TPM: a second machine with it is refused; remove it, or use tpmPolicy Blank`}},
+		},
+		"NotPinned": {
+			reason: "who restores from a bucket alone is told what the signature proves",
+			story:  []option{resolvedFrom, func(_ *testing.T, s *story) { s.in.Store.Status.SigningKey = "" }},
+			want:   []f{{Check: "SigningKey", Outcome: mind, Message: `store "main" is not pinned to a signing key: compare the one that it shows with a copy kept elsewhere`}},
 		},
 		"ClaimTaken": {
 			reason: "a claim that somebody made under our names is not filled",

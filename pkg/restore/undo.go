@@ -123,7 +123,7 @@ func undoMachine(in Observed) []action.Action {
 		}
 		return []action.Action{action.ReleaseVM{VM: vm.Name, UID: vm.UID, Holder: holderName(in.Restore)}}
 	}
-	if runStrategy(&vm.Spec) == string(kubevirtv1.RunStrategyHalted) && record.PreviousRunStrategy != string(kubevirtv1.RunStrategyHalted) {
+	if runStrategy(&vm.Spec) == string(kubevirtv1.RunStrategyHalted) && comesBack(record) {
 		return []action.Action{action.SetRunStrategy{VM: vm.Name, UID: vm.UID, Strategy: record.PreviousRunStrategy}}
 	}
 	manual := runStrategy(&vm.Spec) == string(kubevirtv1.RunStrategyManual)
@@ -131,6 +131,18 @@ func undoMachine(in Observed) []action.Action {
 		return []action.Action{action.RequestStart{VM: vm.Name, UID: vm.UID}}
 	}
 	return nil
+}
+
+// comesBack says that the run strategy from before is to be put back. One that runs a machine
+// once would run it again: where it did not run, it stays halted.
+func comesBack(record *v1alpha1.RestoreSwitch) bool {
+	switch record.PreviousRunStrategy {
+	case string(kubevirtv1.RunStrategyHalted):
+		return false
+	case string(kubevirtv1.RunStrategyOnce), string(kubevirtv1.RunStrategyRerunOnFailure):
+		return record.Ran
+	}
+	return true
 }
 
 // unheldSpec is the machine's present spec with the volumes that were recorded: what
