@@ -251,3 +251,14 @@ func removeJobs(in Observed) []action.Action {
 	}
 	return out
 }
+
+// runStrategy that a spec asks for, the deprecated field included.
+func runStrategy(spec *kubevirtv1.VirtualMachineSpec) string {
+	switch {
+	case spec.RunStrategy != nil:
+		return string(*spec.RunStrategy)
+	case spec.Running != nil && *spec.Running:
+		return string(kubevirtv1.RunStrategyAlways)
+	}
+	return string(kubevirtv1.RunStrategyHalted)
+}

@@ -388,14 +388,3 @@ func templated(m Machine, volume string) bool {
 func ownedBy(vm *kubevirtv1.VirtualMachine) *metav1.OwnerReference {
 	return metav1.NewControllerRef(vm, kubevirtv1.VirtualMachineGroupVersionKind)
 }
-
-// runStrategy that a spec asks for, the deprecated field included.
-func runStrategy(spec *kubevirtv1.VirtualMachineSpec) string {
-	switch {
-	case spec.RunStrategy != nil:
-		return string(*spec.RunStrategy)
-	case spec.Running != nil && *spec.Running:
-		return string(kubevirtv1.RunStrategyAlways)
-	}
-	return string(kubevirtv1.RunStrategyHalted)
-}
