@@ -7,7 +7,6 @@ import (
 	"strings"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -92,11 +91,9 @@ func (r *Runner) NoNamespace(ctx context.Context, ns string) error {
 type conditioned struct {
 	Metadata metav1.ObjectMeta `json:"metadata"`
 	Status   struct {
-		ObservedGeneration int64                              `json:"observedGeneration"`
-		Conditions         []metav1.Condition                 `json:"conditions"`
-		Summary            vmstate.RestoreSummary             `json:"summary"`
-		Findings           []vmstate.Finding                  `json:"findings"`
-		Volumes            []struct{ Name, ClaimName string } `json:"volumes"`
+		ObservedGeneration int64              `json:"observedGeneration"`
+		Conditions         []metav1.Condition `json:"conditions"`
+		Findings           []vmstate.Finding  `json:"findings"`
 	} `json:"status"`
 }
 
@@ -179,19 +176,6 @@ func (r *Runner) Left(ctx context.Context, ns string) (string, error) {
 		}
 	}
 	return strings.Join(left, " "), err
-}
-
-// NodeName is the node that a virtual machine runs on.
-func (r *Runner) NodeName(ctx context.Context, ns, vm string) (string, error) {
-	out, err := r.K(ctx, "-n", ns, "get", "vmi", vm, "-o", "jsonpath={.status.nodeName}")
-	return out, err
-}
-
-// Claims lists the claims in a namespace.
-func (r *Runner) Claims(ctx context.Context, ns string) ([]corev1.PersistentVolumeClaim, error) {
-	var list corev1.PersistentVolumeClaimList
-	err := r.Get(ctx, &list, "-n", ns, "persistentvolumeclaims")
-	return list.Items, err
 }
 
 func b64(s string) string { return base64.StdEncoding.EncodeToString([]byte(s)) }
