@@ -27,7 +27,7 @@ type Store struct {
 	root string
 }
 
-var _ objectstore.Store = (*Store)(nil)
+var _ objectstore.Deleter = (*Store)(nil)
 
 // New returns the store in root, a directory that exists; ErrNoBucket from the
 // first call if it does not.
@@ -60,6 +60,28 @@ func (s *Store) create(key string, body []byte) error {
 		return err
 	}
 	return syncDir(filepath.Dir(path))
+}
+
+// Replace writes beside the object and renames over it.
+func (s *Store) Replace(ctx context.Context, key string, body []byte) (objectstore.Info, error) {
+	if err := objectstore.CheckCreate(key, body); err != nil {
+		return objectstore.Info{}, err
+	}
+	if err := ctx.Err(); err != nil {
+		return objectstore.Info{}, err
+	}
+	path := s.path(key)
+	err := s.makeParents(filepath.Dir(path))
+	if err == nil {
+		err = publishOver(path, body)
+	}
+	if err == nil {
+		err = syncDir(filepath.Dir(path))
+	}
+	if err != nil {
+		return objectstore.Info{}, fmt.Errorf("replace %q: %w", key, s.translate(err))
+	}
+	return objectstore.Info{Key: key, Size: int64(len(body)), CRC32C: objectstore.Checksum(body)}, nil
 }
 
 // makeParents makes dir and what lacks above it, never the root itself: a share

@@ -27,6 +27,18 @@ func publishNamed(path string, body []byte, rename func(from, to string) error) 
 	return err
 }
 
+// publishOver writes body to a hidden file and renames it to path, whatever is there.
+func publishOver(path string, body []byte) error {
+	f, err := os.CreateTemp(filepath.Dir(path), ".new-*")
+	if err != nil {
+		return err
+	}
+	if err := errors.Join(fill(f, body), f.Chmod(0o644), f.Close(), os.Rename(f.Name(), path)); err != nil {
+		return errors.Join(err, os.Remove(f.Name()))
+	}
+	return nil
+}
+
 func fill(f *os.File, body []byte) error {
 	if _, err := f.Write(body); err != nil {
 		return err

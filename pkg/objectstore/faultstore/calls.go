@@ -3,6 +3,7 @@ package faultstore
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"io"
 	"iter"
 
@@ -79,6 +80,23 @@ func (s *Store) Delete(ctx context.Context, key string) error {
 		return lost
 	}
 	return err
+}
+
+// Replace is refused if the inner store cannot do it.
+func (s *Store) Replace(ctx context.Context, key string, body []byte) (objectstore.Info, error) {
+	inner, ok := s.inner.(objectstore.Deleter)
+	if !ok {
+		return objectstore.Info{}, fmt.Errorf("replace %q: %w", key, objectstore.ErrDenied)
+	}
+	call, err := s.before(Call{Op: Replace, Key: key, Length: int64(len(body))})
+	if err != nil {
+		return objectstore.Info{}, err
+	}
+	info, err := inner.Replace(ctx, key, body)
+	if lost := s.after(call); lost != nil {
+		return objectstore.Info{}, lost
+	}
+	return info, err
 }
 
 func (s *Store) before(call Call) (Call, error) {

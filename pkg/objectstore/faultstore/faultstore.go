@@ -13,16 +13,17 @@ import (
 type Op string
 
 const (
-	Create Op = "Create"
-	Open   Op = "Open"
-	Stat   Op = "Stat"
-	List   Op = "List"
-	Delete Op = "Delete"
+	Create  Op = "Create"
+	Open    Op = "Open"
+	Stat    Op = "Stat"
+	List    Op = "List"
+	Delete  Op = "Delete"
+	Replace Op = "Replace"
 )
 
 // Call is one call of a method. N counts all calls of one Store from 1. Key is
 // the prefix for List. Offset and Length are those of Open; Length is the length
-// of the body for Create.
+// of the body for Create and Replace.
 type Call struct {
 	N              int
 	Op             Op
@@ -52,7 +53,7 @@ type Store struct {
 	total  int
 }
 
-var _ objectstore.Store = (*Store)(nil)
+var _ objectstore.Deleter = (*Store)(nil)
 
 // New wraps inner. With no faults it behaves as inner does.
 func New(inner objectstore.Store, faults Faults) *Store {

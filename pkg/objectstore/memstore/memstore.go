@@ -22,7 +22,7 @@ type Store struct {
 	objects map[string][]byte
 }
 
-var _ objectstore.Store = (*Store)(nil)
+var _ objectstore.Deleter = (*Store)(nil)
 
 // New returns an empty store.
 func New() *Store {
@@ -40,6 +40,19 @@ func (s *Store) Create(ctx context.Context, key string, body []byte) (objectstor
 	}
 	if _, taken := s.objects[key]; taken {
 		return objectstore.Info{}, fmt.Errorf("create %q: %w", key, objectstore.ErrExists)
+	}
+	s.objects[key] = slices.Clone(body)
+	return objectstore.Info{Key: key, Size: int64(len(body)), CRC32C: objectstore.Checksum(body)}, nil
+}
+
+func (s *Store) Replace(ctx context.Context, key string, body []byte) (objectstore.Info, error) {
+	if err := objectstore.CheckCreate(key, body); err != nil {
+		return objectstore.Info{}, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := ctx.Err(); err != nil {
+		return objectstore.Info{}, err
 	}
 	s.objects[key] = slices.Clone(body)
 	return objectstore.Info{Key: key, Size: int64(len(body)), CRC32C: objectstore.Checksum(body)}, nil

@@ -45,13 +45,33 @@ func (c Checksum) check() error {
 }
 
 func (s *Store) Create(ctx context.Context, key string, body []byte) (objectstore.Info, error) {
+	info, err := s.store(ctx, key, body, s.put)
+	if err != nil {
+		return objectstore.Info{}, fmt.Errorf("create %q (%d bytes): %w", key, len(body), err)
+	}
+	return info, nil
+}
+
+// Replace is a PUT without a condition: the store itself makes it one step.
+func (s *Store) Replace(ctx context.Context, key string, body []byte) (objectstore.Info, error) {
+	info, err := s.store(ctx, key, body, s.putOver)
+	if err != nil {
+		return objectstore.Info{}, fmt.Errorf("replace %q (%d bytes): %w", key, len(body), err)
+	}
+	return info, nil
+}
+
+// putter sends one PUT.
+type putter func(ctx context.Context, key string, body []byte, sums sums) (minio.UploadInfo, error)
+
+func (s *Store) store(ctx context.Context, key string, body []byte, send putter) (objectstore.Info, error) {
 	if err := objectstore.CheckCreate(key, body); err != nil {
 		return objectstore.Info{}, err
 	}
 	info := objectstore.Info{Key: key, Size: int64(len(body)), CRC32C: objectstore.Checksum(body)}
 	sums := s.sums(body, info.CRC32C)
 	err := s.try(ctx, func() error {
-		put, err := s.put(ctx, key, body, sums)
+		put, err := send(ctx, key, body, sums)
 		if err != nil {
 			return err
 		}
@@ -61,10 +81,7 @@ func (s *Store) Create(ctx context.Context, key string, body []byte) (objectstor
 	if err == nil && s.checksum == None {
 		err = s.confirmSize(ctx, info)
 	}
-	if err != nil {
-		return objectstore.Info{}, fmt.Errorf("create %q (%d bytes): %w", key, len(body), err)
-	}
-	return info, nil
+	return info, err
 }
 
 // sums are what goes with a body, each as the request wants it.
@@ -92,17 +109,26 @@ func encodeCRC(crc uint32) string {
 }
 
 func (s *Store) put(ctx context.Context, key string, body []byte, sums sums) (minio.UploadInfo, error) {
+	opt := s.putOptions(sums)
+	opt.SetMatchETagExcept("*")
+	return s.core.PutObject(ctx, s.bucket, s.object(key), bytes.NewReader(body), int64(len(body)), sums.md5, sums.sha256, opt)
+}
+
+func (s *Store) putOver(ctx context.Context, key string, body []byte, sums sums) (minio.UploadInfo, error) {
+	return s.core.PutObject(ctx, s.bucket, s.object(key), bytes.NewReader(body), int64(len(body)), sums.md5, sums.sha256, s.putOptions(sums))
+}
+
+func (s *Store) putOptions(sums sums) minio.PutObjectOptions {
 	// Without DisableContentSha256 the client cuts the body into signed chunks over
 	// plain http, at a quarter of the speed.
 	opt := minio.PutObjectOptions{DisableMultipart: true, DisableContentSha256: true}
-	opt.SetMatchETagExcept("*")
 	if sums.crc32cHeader != "" {
 		opt.UserMetadata = map[string]string{minio.ChecksumCRC32C.Key(): sums.crc32cHeader}
 	}
 	if s.checksum == CRC32CTrailer {
 		opt.Checksum = minio.ChecksumCRC32C
 	}
-	return s.core.PutObject(ctx, s.bucket, s.object(key), bytes.NewReader(body), int64(len(body)), sums.md5, sums.sha256, opt)
+	return opt
 }
 
 // confirm compares what the server says that it stored, where it says it.

@@ -71,7 +71,7 @@ type Store struct {
 	clock    *clock
 }
 
-var _ objectstore.Store = (*Store)(nil)
+var _ objectstore.Deleter = (*Store)(nil)
 
 // New checks opt and returns the store. It sends no request.
 func New(opt Options) (*Store, error) {

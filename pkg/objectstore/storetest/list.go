@@ -86,6 +86,35 @@ func deletes(t *testing.T, s objectstore.Store) {
 	must(s.Create(t.Context(), "a/b/c", []byte("again")))(t)
 }
 
+// replaces: a key that is taken stays taken, and holds one or the other whole.
+func replaces(t *testing.T, s objectstore.Store) {
+	d, ok := s.(objectstore.Deleter)
+	if !ok {
+		t.Skip("not a Deleter")
+	}
+	must(d.Create(t.Context(), "c/1", Bytes(1, 50_000)))(t)
+	for _, key := range []string{"c/1", "c/1", "c/new"} {
+		got := must(d.Replace(t.Context(), key, []byte("marker")))(t)
+		want := objectstore.Info{Key: key, Size: 6, CRC32C: objectstore.Checksum([]byte("marker"))}
+		if diff := cmp.Diff(want, got, ignoreVersions); diff != "" {
+			t.Errorf("Replace(%q) mismatch (-want +got):\n%s", key, diff)
+		}
+		if read := must(objectstore.Get(t.Context(), s, key, 100))(t); string(read) != "marker" {
+			t.Errorf("%q holds %q", key, read)
+		}
+	}
+	if _, err := d.Create(t.Context(), "c/1", nil); !errors.Is(err, objectstore.ErrExists) {
+		t.Errorf("Create where something was replaced: got %v, want ErrExists", err)
+	}
+	if _, err := d.Replace(t.Context(), "c//1", nil); !errors.Is(err, objectstore.ErrBadKey) {
+		t.Errorf("Replace of a bad key: got %v, want ErrBadKey", err)
+	}
+	want := []objectstore.Info{{Key: "c/1", Size: 6}, {Key: "c/new", Size: 6}}
+	if diff := cmp.Diff(want, list(t, s, "")); diff != "" {
+		t.Errorf("List after Replace mismatch (-want +got):\n%s", diff)
+	}
+}
+
 func list(t *testing.T, s objectstore.Store, prefix string) []objectstore.Info {
 	t.Helper()
 	var found []objectstore.Info

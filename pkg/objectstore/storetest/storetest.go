@@ -32,6 +32,7 @@ func Run(t *testing.T, open func(t *testing.T) objectstore.Store) {
 		"ListStops":             listStops,
 		"ListEnded":             listEnded,
 		"Delete":                deletes,
+		"Replace":               replaces,
 	} {
 		t.Run(name, func(t *testing.T) { test(t, open(t)) })
 	}
