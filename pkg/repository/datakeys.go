@@ -18,6 +18,9 @@ import (
 // maxKeyFile bounds an age file with one data key: 64 hybrid recipients fit.
 const maxKeyFile = 256 << 10
 
+// dataKeyBytes is the length of a data key.
+const dataKeyBytes = 32
+
 // dataKeys opens the data keys that frames need, each once.
 type dataKeys struct {
 	repo  *Repository
@@ -109,7 +112,7 @@ func (d *dataKeys) try(ctx context.Context, name string, entry index.DataKey) ([
 	if err != nil {
 		return [32]byte{}, fmt.Errorf("data key %q: %w", name, err)
 	}
-	if len(plain) != 32 {
+	if len(plain) != dataKeyBytes {
 		return [32]byte{}, fmt.Errorf("data key %q: %w: it has %d bytes", name, ErrDamaged, len(plain))
 	}
 	key := [32]byte(plain)

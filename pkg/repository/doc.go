@@ -6,6 +6,7 @@
 //	Init ──► format.json, k/<epoch>.age           once a repository; again is harmless
 //	OpenWithKeys ──► Begin ──► AddBlock, AddTree ──► Commit      write-only: reads no data
 //	OpenWithIdentities ──► Commits, Commit, Latest ──► Open ──► RestoreBlock, ReadTree
+//	either ──► Verify                              every pack read and proven, in parts
 //
 // A backup exists when its commit record does; that is created last, and only if
 // its key is free. Begin with the same backup UID after a crash continues the same

@@ -1,6 +1,8 @@
 package repository
 
 import (
+	"bytes"
+	"cmp"
 	"encoding/hex"
 	"fmt"
 
@@ -52,4 +54,12 @@ func (n packName) key(vm keys.ID) string {
 		return layout.IndexPack(vm, n.origin, n.number)
 	}
 	return layout.DataPack(vm, n.origin, n.number)
+}
+
+func comparePackName(a, b packName) int {
+	return cmp.Or(
+		cmp.Compare(a.kind, b.kind),
+		bytes.Compare(a.origin.Run[:], b.origin.Run[:]),
+		cmp.Compare(a.origin.Attempt, b.origin.Attempt),
+		cmp.Compare(a.number, b.number))
 }

@@ -36,6 +36,9 @@ type Cursor struct {
 	depth int
 	// Visit, if not nil, is told of each inner node as it is read.
 	Visit func(Ref)
+	// Lost, if not nil, is asked about a node above the leaves [from, to) that cannot be
+	// read. If it returns nil, the cursor goes on behind them.
+	Lost func(from, to uint64, err error) error
 
 	started bool
 	stack   []*visited // from the root down to level 1
@@ -71,10 +74,10 @@ func (c *Cursor) Seek(ctx context.Context, from uint64) (uint64, error) {
 			return End, nil
 		}
 		sealed, err := c.fetch.Fetch(ctx, c.tree.Root.Location)
-		if err != nil {
-			return 0, err
+		if err == nil {
+			err = c.push(c.tree.Root, sealed, 0)
 		}
-		if err := c.push(c.tree.Root, sealed, 0); err != nil {
+		if err := c.lost(0, c.tree.Leaves, err); err != nil {
 			return 0, err
 		}
 	}
@@ -115,10 +118,18 @@ func (c *Cursor) step(ctx context.Context, from uint64) (found bool, err error) 
 	}
 	top.next = slot + 1
 	sealed, err := top.load.sealed(ctx, &top.node, slot)
-	if err != nil {
-		return false, err
+	if err == nil {
+		err = c.push(top.node.children[slot], sealed, top.pos*FanOut+uint64(slot))
 	}
-	return false, c.push(top.node.children[slot], sealed, top.pos*FanOut+uint64(slot))
+	start := base + uint64(slot)*span(level)
+	return false, c.lost(start, min(start+span(level), c.tree.Leaves), err)
+}
+
+func (c *Cursor) lost(from, to uint64, err error) error {
+	if err == nil || c.Lost == nil {
+		return err
+	}
+	return c.Lost(from, to, err)
 }
 
 func (c *Cursor) push(r Ref, sealed []byte, pos uint64) error {
@@ -151,6 +162,16 @@ func (c *Cursor) Ref() Ref {
 		return c.tree.Root
 	}
 	return c.stack[len(c.stack)-1].node.children[c.slot]
+}
+
+// Parent names the inner node above the leaf that Seek found, and the first leaf behind
+// those below it; a tree of one leaf has none.
+func (c *Cursor) Parent() (r Ref, behind uint64, ok bool) {
+	if c.depth == 0 {
+		return Ref{}, 0, false
+	}
+	top := c.stack[len(c.stack)-1]
+	return top.ref, top.end(), true
 }
 
 // Leaf reads the leaf that Seek found, once.

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 )
@@ -71,6 +72,9 @@ func (l *loader) sealed(ctx context.Context, n *inner, s int) ([]byte, error) {
 	g, at := &l.groups[l.of[s]], n.children[s].Location
 	if g.data == nil {
 		data, err := l.fetch.Fetch(ctx, g.Location)
+		if errors.Is(err, ErrDamaged) && g.Location != at {
+			return l.fetch.Fetch(ctx, at) // others of the group may lie behind a cut
+		}
 		if err != nil {
 			return nil, err
 		}

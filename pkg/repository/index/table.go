@@ -56,7 +56,10 @@ func openTable(ctx context.Context, n *Nodes, f Fetcher, r TableRoot, capacity u
 	}
 }
 
-func (t *Table) leafCount(next uint64) uint64 { return max(1, (next+t.capacity-1)/t.capacity) }
+func (t *Table) leafCount(next uint64) uint64 { return tableLeaves(next, t.capacity) }
+
+// tableLeaves is how many leaves a table has for the ordinals below next.
+func tableLeaves(next, capacity uint64) uint64 { return max(1, (next+capacity-1)/capacity) }
 
 func (t *Table) keepInner(c *Cursor) {
 	for _, v := range c.stack {

@@ -153,5 +153,21 @@ func Unwrap(file []byte, identities []age.Identity) ([]byte, error) {
 	return plain, nil
 }
 
+// CheckWrapped proves, without an identity, as much of an age file as that can: it has
+// the form of one, and the length for what it holds. ErrDamaged otherwise.
+func CheckWrapped(file []byte, plainBytes int) error {
+	header, err := age.ExtractHeader(bytes.NewReader(file))
+	if err != nil {
+		return fmt.Errorf("%w: %w", ErrDamaged, err)
+	}
+	if n := len(file) - len(header); n != payloadOverhead+plainBytes {
+		return fmt.Errorf("%w: payload of %d bytes, not %d", ErrDamaged, n, payloadOverhead+plainBytes)
+	}
+	return nil
+}
+
+// payloadOverhead is what age adds to a payload of one chunk: a nonce and a tag.
+const payloadOverhead = 16 + 16
+
 // maxWrapped bounds what an age file here may hold; key sets and keys are small.
 const maxWrapped = 4096

@@ -13,6 +13,12 @@ import (
 // Commits is the prefix of all commit records, of every VM.
 const Commits = "c/"
 
+// CommitsOf is the prefix of the commit records of one VM.
+func CommitsOf(vm keys.ID) string { return Commits + vm.String() + "/" }
+
+// Runs is the prefix of all packs and data keys, of every VM.
+const Runs = "r/"
+
 // Commit is the key of the commit record of one run, and of the marker that ends a
 // run for good.
 func Commit(vm keys.ID, sequence uint64, run keys.ID) string {
