@@ -93,7 +93,7 @@ func treeOf(v *commit.Volume) index.Tree {
 type hurtVolume struct {
 	volume *commit.Volume
 	lost   lost
-	ranges ranges
+	ranges lostRanges
 }
 
 func (h *hurtVolume) walk(ctx context.Context, cursor *index.Cursor) error {
@@ -134,13 +134,13 @@ func (h *hurtVolume) leaf(l *index.Leaf, start int64) {
 	}
 }
 
-// ranges are parts of a volume, those that follow each other joined.
-type ranges struct {
+// lostRanges are parts of a volume, those that follow each other joined.
+type lostRanges struct {
 	list  []Extent
 	bytes int64
 }
 
-func (r *ranges) add(from, to int64) {
+func (r *lostRanges) add(from, to int64) {
 	if from >= to {
 		return
 	}
