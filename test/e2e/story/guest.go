@@ -138,6 +138,24 @@ func (r *Runner) Verdict(ctx context.Context, limit time.Duration, ns, vm string
 	return verdict, err
 }
 
+// Restart boots a guest anew, as after a loss of power, and returns what it says of its state.
+func (r *Runner) Restart(ctx context.Context, limit time.Duration, ns, vm string) (string, error) {
+	pods, err := r.K(ctx, "-n", ns, "get", "pods", "-l", "vm.kubevirt.io/name="+vm, "-o=name")
+	if err != nil {
+		return "", err
+	}
+	if _, err := r.K(ctx, "-n", ns, "delete", "vmi", vm, "--wait"); err != nil {
+		return "", err
+	}
+	// The words of the boot before are not those of this one.
+	for _, pod := range strings.Fields(pods) {
+		if _, err := r.K(ctx, "-n", ns, "wait", "--for=delete", pod, "--timeout=120s"); err != nil {
+			return "", err
+		}
+	}
+	return r.Verdict(ctx, limit, ns, vm)
+}
+
 var stepLine = regexp.MustCompile(`(?m)gen=(\d+)`)
 
 // Generation is the last generation that the guest has told of.
