@@ -134,6 +134,7 @@ func (x *export) spec(recipients repository.Recipients, full bool) repository.Ba
 		Backup:     repository.BackupID{Namespace: c.VM.Namespace, Name: c.BackupName, UID: c.BackupUID},
 		Created:    c.Created.UTC().Truncate(time.Second),
 		Recipients: recipients,
+		Damaged:    c.Damaged,
 		Progress:   x.progress,
 		Full:       full,
 	}

@@ -259,8 +259,35 @@ func TestExportParentBroken(t *testing.T) {
 	}
 	task.BackupUID, task.Parent = "next-uid", &config.Commit{Key: first.Key, Digest: first.Digest}
 	second, err := Export(t.Context(), p.Env, task)
-	if err != nil || !second.Full || second.Sequence != 2 {
-		t.Fatalf("export with a broken parent: full %t, sequence %d, %v", second.Full, second.Sequence, err)
+	if err != nil || second.Sequence != 2 {
+		t.Fatalf("export with a broken parent: sequence %d, %v", second.Sequence, err)
+	}
+	p.importAll(t, second, disks)
+}
+
+// A pack is gone, and whoever plans the backup knows it: what it held is sent again.
+func TestExportDamaged(t *testing.T) {
+	p := newPod(t, newStore())
+	task, disks := p.exportTask(t, p.set(t))
+	first, err := Export(t.Context(), p.Env, task)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for info, err := range p.Store.List(t.Context(), "r/") {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if filepath.Base(info.Key)[0] == 'p' {
+			task.Damaged = append(task.Damaged, info.Key)
+			if err := p.Store.Delete(t.Context(), info.Key); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	task.BackupUID, task.Parent = "next-uid", &config.Commit{Key: first.Key, Digest: first.Digest}
+	second, err := Export(t.Context(), p.Env, task)
+	if err != nil || second.Full || second.Sequence != 2 {
+		t.Fatalf("export: full %t, sequence %d, %v", second.Full, second.Sequence, err)
 	}
 	p.importAll(t, second, disks)
 }

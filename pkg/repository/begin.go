@@ -57,7 +57,10 @@ type Backup struct {
 	recorded int // data packs since the last checkpoint
 
 	resume   *resume
+	distrust distrust
 	accounts accounts
+	// recounts says that the books cannot be kept by differences to the parent's.
+	recounts bool
 	packs    []pack.Numbered // stored, of this attempt and of those it continues
 	pending  []pack.Numbered // of packs, those in no directory yet
 	volumes  []commit.Volume
@@ -93,6 +96,9 @@ func (r *Repository) Begin(ctx context.Context, spec BackupSpec) (*Backup, error
 		return b, nil
 	}
 	if err := b.openParent(ctx); err != nil {
+		return nil, err
+	}
+	if err := b.openDistrust(ctx); err != nil {
 		return nil, err
 	}
 	if err := b.claim(ctx); err != nil {

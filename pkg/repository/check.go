@@ -72,27 +72,36 @@ func (c *checker) all(ctx context.Context) error {
 }
 
 func (c *checker) volume(ctx context.Context, v *commit.Volume) error {
+	cursor := index.NewCursor(c.nodes, c.objects, treeOf(v))
+	return walkVolume(ctx, cursor, v, c.node, func(r index.Ref, l *index.Leaf) error {
+		c.reached.units(l, v.Unit, 1)
+		return cmp.Or(c.node(r), c.frames(l))
+	})
+}
+
+// walkVolume calls node for every inner node of a volume and leaf for every leaf.
+func walkVolume(
+	ctx context.Context, cursor *index.Cursor, v *commit.Volume, node func(index.Ref) error, leaf func(index.Ref, *index.Leaf) error,
+) error {
 	leaves := leafCount(v.Size, v.Unit)
-	cursor := index.NewCursor(c.nodes, c.objects, index.Tree{Root: v.Root, Leaves: leaves})
-	var clash error
-	cursor.Visit = func(r index.Ref) { clash = cmp.Or(clash, c.node(r)) }
+	var failed error
+	cursor.Visit = func(r index.Ref) { failed = cmp.Or(failed, node(r)) }
 	for from := uint64(0); ; {
-		leaf, err := cursor.Seek(ctx, from)
-		if err = cmp.Or(err, clash); err != nil || leaf == index.End {
+		at, err := cursor.Seek(ctx, from)
+		if err = cmp.Or(err, failed); err != nil || at == index.End {
 			return err
 		}
-		if leaf >= leaves {
+		if at >= leaves {
 			return fmt.Errorf("%w: index reaches behind the end of the volume", ErrDamaged)
 		}
 		l, err := cursor.Leaf(ctx, v.Unit)
 		if err != nil {
 			return err
 		}
-		if err := cmp.Or(c.node(cursor.Ref()), c.frames(l)); err != nil {
+		if err := leaf(cursor.Ref(), l); err != nil {
 			return err
 		}
-		c.reached.units(l, v.Unit, 1)
-		from = leaf + 1
+		from = at + 1
 	}
 }
 

@@ -65,6 +65,14 @@ func (b *Backup) finishRecord(ctx context.Context, moment []byte) (*commit.Recor
 	if err != nil {
 		return nil, err
 	}
+	if b.recounts {
+		if err := b.recount(ctx, dir); err != nil {
+			return nil, err
+		}
+		if dir, err = b.directory(); err != nil {
+			return nil, err
+		}
+	}
 	b.index.Open() // the last pack takes its ordinal before the tables are sized by it
 	tables, err := b.openTables(ctx)
 	if err != nil {
@@ -146,7 +154,7 @@ type tables struct {
 func (b *Backup) openTables(ctx context.Context) (*tables, error) {
 	var packs, dataKeys index.TableRoot
 	var tail []commit.TailPack
-	if b.parent != nil {
+	if b.parent != nil && !b.recounts {
 		packs, dataKeys, tail = b.parent.record.Packs, b.parent.record.Keys, b.parent.record.Tail
 	}
 	t := &tables{}
@@ -156,6 +164,11 @@ func (b *Backup) openTables(ctx context.Context) (*tables, error) {
 	}
 	if t.keys, err = index.OpenKeys(ctx, b.nodes, b.objects, dataKeys); err != nil {
 		return nil, b.tableError(err)
+	}
+	if b.recounts {
+		if err := b.renewTables(ctx, t); err != nil {
+			return nil, b.tableError(err)
+		}
 	}
 	for _, p := range tail {
 		if err := t.addPack(ctx, p.Ordinal, p.Pack); err != nil {

@@ -38,9 +38,12 @@ func (r *volumeRun) leaf(ctx context.Context, c chunk, inParent bool) error {
 	if inParent {
 		old, err := r.cursor.Leaf(ctx, r.unit)
 		if err != nil {
-			return parentError(err)
+			if err := r.b.lostOfParent(err); err != nil {
+				return err
+			}
+		} else {
+			w.old, w.oldRef = old, r.cursor.Ref()
 		}
-		w.old, w.oldRef = old, r.cursor.Ref()
 	}
 	w.base, w.ref = w.old, w.oldRef
 	earlier, ref, err := r.b.resume.find(ctx, r.number, c.leaf, r.unit)
@@ -56,7 +59,7 @@ func (r *volumeRun) leaf(ctx context.Context, c chunk, inParent bool) error {
 	if err != nil {
 		return err
 	}
-	w.taken = same
+	w.taken = same && !r.b.distrust.node(w.ref.Location)
 	r.queue = append(r.queue, w)
 	start := int64(c.leaf) * int64(r.unit) * index.LeafUnits
 	r.b.progress.Skipped += start - r.seen + int64(len(c.data)) - c.read
@@ -107,7 +110,8 @@ func (r *volumeRun) compareUnit(ctx context.Context, data []byte, base *index.Le
 	}
 	u.Data = true
 	u.Fingerprint = r.hasher.Fingerprint(data)
-	if base != nil && i < len(base.Units) && base.Units[i].Data && base.Units[i].Fingerprint == u.Fingerprint {
+	if base != nil && i < len(base.Units) && base.Units[i].Data && base.Units[i].Fingerprint == u.Fingerprint &&
+		r.b.counts(&base.Frames[base.Units[i].Frame]) {
 		u.Unit, u.kept = base.Units[i], true
 		p.Reused += int64(len(data))
 		return u, nil

@@ -44,6 +44,10 @@ type BackupSpec struct {
 	// Full takes nothing over from Parent, which stays the link of the chain. It is
 	// the way on after an AddBlock or Commit that ended with ErrParent.
 	Full bool
+	// Damaged are keys of objects known to be damaged or gone, of any virtual machine, as
+	// VerifyResult.Damaged tells. What of the parent is in them is not built on: the source
+	// is read in full and what they held of it is stored again.
+	Damaged []string
 	// Recipients can open the data of this run.
 	Recipients Recipients
 	// Owner numbers the cluster that judges this run's session dead; 0 is the first.

@@ -106,7 +106,9 @@ func (b *Backup) newVolumeRun(ctx context.Context, v *BlockVolume, record commit
 	}
 	run.cursor = index.NewCursor(b.nodes, b.objects, tree)
 	run.builder = index.NewBuilder(b.nodes, b.index, run.cursor, leafCount(v.Size, record.Unit))
+	run.cursor.Lost = func(_, _ uint64, err error) error { return b.lostOfParent(err) }
 	run.builder.Dropped = func(r index.Ref) { b.accounts.node(r, -1) }
+	run.builder.Renew = func(r index.Ref) bool { return b.distrust.node(r.Location) }
 	b.frames.known.grow(uint64(v.Size)/uint64(record.Unit) + 1)
 	return run
 }
@@ -175,7 +177,7 @@ func parentError(err error) error {
 func (r *volumeRun) drop(ctx context.Context, leaf uint64) error {
 	old, err := r.cursor.Leaf(ctx, r.unit)
 	if err != nil {
-		return parentError(err)
+		return r.b.lostOfParent(err)
 	}
 	r.b.accounts.units(old, r.unit, -1)
 	r.b.accounts.node(r.cursor.Ref(), -1)

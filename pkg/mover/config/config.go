@@ -82,6 +82,9 @@ type Export struct {
 	// Parent that unchanged data is taken over from; nil sends all.
 	Parent     *Commit  `json:"parent,omitempty"`
 	Recipients []string `json:"recipients"`
+	// Damaged are objects of the store that the verification found damaged: what they
+	// held is sent again.
+	Damaged []string `json:"damaged,omitempty"`
 	// Disks in the order of the virtual machine's spec.
 	Disks []Disk `json:"disks"`
 	// State is the firmware state, in the witness's Secrets; nil if there is none.

@@ -10,6 +10,9 @@ type Builder struct {
 	old   *Cursor
 	// Dropped is told of each inner node of the old tree that the new one has not.
 	Dropped func(Ref)
+	// Renew reports whether an inner node of the old tree is written anew although it has
+	// not changed.
+	Renew func(Ref) bool
 
 	depth int
 	open  []building // by level, from 1
@@ -28,7 +31,7 @@ type building struct {
 // an empty tree has a cursor as well.
 func NewBuilder(n *Nodes, p Putter, old *Cursor, leaves uint64) *Builder {
 	old.building = true
-	b := &Builder{nodes: n, put: p, old: old, depth: Depth(leaves), Dropped: func(Ref) {}}
+	b := &Builder{nodes: n, put: p, old: old, depth: Depth(leaves), Dropped: func(Ref) {}, Renew: func(Ref) bool { return false }}
 	b.open = make([]building, b.depth+1)
 	for level := range b.open {
 		b.open[level].node.level = level
@@ -90,7 +93,7 @@ func (b *Builder) close(ctx context.Context, level int) error {
 }
 
 func (b *Builder) refOf(ctx context.Context, o *building) (Ref, error) {
-	if o.old != nil && o.old.node.children == o.node.children {
+	if o.old != nil && o.old.node.children == o.node.children && !b.Renew(o.old.ref) {
 		o.old.shared = true
 		return o.old.ref, nil
 	}

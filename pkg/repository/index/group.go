@@ -22,6 +22,7 @@ type group struct {
 	Location
 	last int // the highest slot in it; behind that the bytes are let go
 	data []byte
+	err  error // why there is none; it is not asked for again
 }
 
 // loader reads the children of one inner node in few requests.
@@ -70,12 +71,16 @@ func (g *group) takes(at Location) bool {
 // sealed returns the bytes of the child in slot s. Slots are asked for in order.
 func (l *loader) sealed(ctx context.Context, n *inner, s int) ([]byte, error) {
 	g, at := &l.groups[l.of[s]], n.children[s].Location
+	if g.err != nil {
+		return nil, g.err
+	}
 	if g.data == nil {
 		data, err := l.fetch.Fetch(ctx, g.Location)
 		if errors.Is(err, ErrDamaged) && g.Location != at {
 			return l.fetch.Fetch(ctx, at) // others of the group may lie behind a cut
 		}
 		if err != nil {
+			g.err = err
 			return nil, err
 		}
 		if int64(len(data)) != g.Length {
