@@ -137,7 +137,7 @@ func TestWithoutTheWitnessCopiesAreTorn(t *testing.T) {
 			_, err := env.Restart(ctx, 5*time.Minute, ns, vm)
 			check(t, ns, err)
 		}
-		if isTorn(ctx, t, reader, ns, vm, fmt.Sprintf("torn-%02d", i+1)) {
+		if isTorn(t, reader, ns, vm, fmt.Sprintf("torn-%02d", i+1)) {
 			torn++
 		}
 	}
@@ -149,8 +149,9 @@ func TestWithoutTheWitnessCopiesAreTorn(t *testing.T) {
 }
 
 // isTorn reads a running guest's state, copies its disk 300 ms later, and says that they do not belong together.
-func isTorn(ctx context.Context, t *testing.T, reader, ns, vm, name string) bool {
+func isTorn(t *testing.T, reader, ns, vm, name string) bool {
 	t.Helper()
+	ctx := t.Context()
 	volume, err := env.StateFolder(ctx, ns, vm)
 	check(t, ns, err)
 	state := filepath.Join(t.TempDir(), "state")
