@@ -9,6 +9,7 @@ import (
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/events"
 	kubevirtv1 "kubevirt.io/api/core/v1"
@@ -99,10 +100,18 @@ func (r *RestoreReconciler) report(ctx context.Context, rs *v1alpha1.VMStateRest
 	rs.Status = d.Status
 	rs.Status.Conditions = keep
 	rs.Status.ObservedGeneration = rs.Generation
-	conditions.Write(conditions.Target{List: &rs.Status.Conditions, Generation: rs.Generation, Now: metav1.NewTime(now)}, d.State, d.Reason, d.Message)
+	target := conditions.Target{List: &rs.Status.Conditions, Generation: rs.Generation, Now: metav1.NewTime(now)}
+	conditions.Write(target, d.State, d.Reason, d.Message)
+	exposed := restore.IdentityInCluster(rs)
+	if exposed != "" {
+		conditions.True(target, v1alpha1.ConditionIdentityInCluster, v1alpha1.ReasonIdentitySecret, exposed)
+	}
 	written, err := writeStatus(ctx, r.Client, before, rs)
 	if err != nil || !written {
 		return err
+	}
+	if exposed != "" && meta.FindStatusCondition(before.Status.Conditions, v1alpha1.ConditionIdentityInCluster) == nil {
+		note(r.Events, rs, remark{corev1.EventTypeWarning, v1alpha1.ConditionIdentityInCluster, "Restore", exposed})
 	}
 	announce(r.Events, rs, "Restore", before.Status.Conditions, rs.Status.Conditions)
 	return nil

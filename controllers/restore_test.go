@@ -7,6 +7,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	kubevirtv1 "kubevirt.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -60,10 +61,14 @@ func (w *restoreWorld) restored() *kubevirtv1.VirtualMachine {
 func TestRestoreNewVM(t *testing.T) {
 	w := newRestoreWorld(t)
 	w.restore(newVM)
-	if rs := w.run(time.Minute); ready(rs)[:4] != "True" {
+	rs := w.run(time.Minute)
+	if ready(rs)[:4] != "True" {
 		t.Fatal(ready(rs))
 	}
 	w.restored()
+	if !meta.IsStatusConditionTrue(rs.Status.Conditions, v1alpha1.ConditionIdentityInCluster) {
+		t.Error("an identity is in the cluster, and the restore does not say so")
+	}
 }
 
 // TestRestoreInPlace: the old volumes are out of reach under other names, then gone.

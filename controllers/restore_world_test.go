@@ -51,6 +51,8 @@ type restoreWorld struct {
 	filled int
 	dead   bool
 	now    time.Time
+	// locked says that restores have no identity, and movers wait for their keys.
+	locked bool
 }
 
 var errKilled = errors.New("the manager was killed")
@@ -87,6 +89,8 @@ func (w *restoreWorld) create(obj client.Object) {
 	obj.SetNamespace(w.namespace)
 	w.must(w.cluster.Client.Create(w.t.Context(), obj))
 }
+
+func (w *restoreWorld) here() client.ListOption { return client.InNamespace(w.namespace) }
 
 func (w *restoreWorld) get(name string, obj client.Object) bool {
 	w.t.Helper()
@@ -175,7 +179,9 @@ func (w *restoreWorld) from() v1alpha1.RestoredFrom {
 // restore makes the VMStateRestore of a story.
 func (w *restoreWorld) restore(spec v1alpha1.VMStateRestoreSpec) *v1alpha1.VMStateRestore {
 	spec.Source = v1alpha1.RestoreSource{StoreRef: &v1alpha1.ObjectRef{Name: "main"}, VM: w.namespace + "/db"}
-	spec.IdentitySecretRef = &v1alpha1.ObjectRef{Name: "restore-key"}
+	if !w.locked {
+		spec.IdentitySecretRef = &v1alpha1.ObjectRef{Name: "restore-key"}
+	}
 	rs := &v1alpha1.VMStateRestore{ObjectMeta: metav1.ObjectMeta{Name: "db-back"}, Spec: spec}
 	w.create(rs)
 	return rs
@@ -261,7 +267,7 @@ func (w *restoreWorld) play() {
 	w.must(w.cluster.Client.List(w.t.Context(), reports, client.InNamespace(w.namespace)))
 	for i := range reports.Items {
 		r := &reports.Items[i]
-		if r.Status.Outcome != "" || !w.get(r.Name, &batchv1.Job{}) {
+		if r.Status.Outcome != "" || !w.get(r.Name, &batchv1.Job{}) || w.locked && !r.Status.Unlocked {
 			continue
 		}
 		r.Status.Outcome = v1alpha1.OutcomeSucceeded

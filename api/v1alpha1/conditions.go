@@ -13,6 +13,8 @@ const (
 	ConditionWritable = "Writable"
 	// ConditionRedundant on a store: two recipients or more can read its backups.
 	ConditionRedundant = "Redundant"
+	// ConditionIdentityInCluster on a restore: an identity, which reads every backup, is in a Secret here.
+	ConditionIdentityInCluster = "IdentityInCluster"
 )
 
 // Reasons of a backup that go on by themselves.
@@ -139,6 +141,10 @@ const (
 const (
 	// ReasonResolving: the backup is looked up and checked.
 	ReasonResolving = "Resolving"
+	// ReasonWaitingForUnlock: the keys of the backup are waited for; the message is the command to type.
+	ReasonWaitingForUnlock = "WaitingForUnlock"
+	// ReasonIdentitySecret: spec.identitySecretRef names a Secret with identities.
+	ReasonIdentitySecret = "IdentitySecret"
 	// ReasonPreflight: what could stand in the way is checked.
 	ReasonPreflight = "Preflight"
 	// ReasonPreflightFailed: something stands in the way; nothing was changed.

@@ -25,10 +25,40 @@ const (
 	TaskWitness ReportTask = "Witness"
 )
 
+// UnlockRequest asks whoever holds an identity for the keys of one backup. kubectl vmstate unlock answers it.
+type UnlockRequest struct {
+	// id is the SHA-256 of the request, in lower-case hexadecimal.
+	// +kubebuilder:validation:MaxLength=64
+	ID string `json:"id"`
+	// request says which keys are asked for, and proves it by an excerpt of the store (pkg/repository/FORMAT.md,
+	// section 10). It holds no secret.
+	// +kubebuilder:validation:MaxLength=1300000
+	Request []byte `json:"request"`
+	// refused says why the last ticket for this request was not taken.
+	// +optional
+	// +kubebuilder:validation:MaxLength=4096
+	Refused string `json:"refused,omitempty"`
+}
+
+// UnlockTicket answers an UnlockRequest.
+type UnlockTicket struct {
+	// request is the id of the request that is answered.
+	// +kubebuilder:validation:MaxLength=64
+	Request string `json:"request"`
+	// sealed are the keys, encrypted to an identity that exists in the memory of the asking pod alone. It is no
+	// secret: nobody else can open it, and it is of no use once that pod has ended.
+	// +kubebuilder:validation:MaxLength=1300000
+	Sealed []byte `json:"sealed"`
+}
+
 // VMStateReportSpec says which Job the report is of.
+// +kubebuilder:validation:XValidation:rule="self.task == oldSelf.task",message="task cannot be changed"
 type VMStateReportSpec struct {
 	// task of the Job.
 	Task ReportTask `json:"task"`
+	// ticket answers status.unlock.
+	// +optional
+	Ticket *UnlockTicket `json:"ticket,omitempty"`
 }
 
 // ReportOutcome is how a Job ended.
@@ -186,6 +216,12 @@ type VMStateReportStatus struct {
 	// progress of the Job.
 	// +optional
 	Progress *ReportProgress `json:"progress,omitempty"`
+	// unlock asks for keys; absent where nothing is asked for.
+	// +optional
+	Unlock *UnlockRequest `json:"unlock,omitempty"`
+	// unlocked says that all keys that were asked for are there.
+	// +optional
+	Unlocked bool `json:"unlocked,omitempty"`
 	// setup is the result of a Setup.
 	// +optional
 	Setup *SetupResult `json:"setup,omitempty"`

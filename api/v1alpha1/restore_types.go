@@ -128,7 +128,9 @@ type VMStateRestoreSpec struct {
 	// +optional
 	Target *RestoreTarget `json:"target,omitempty"`
 	// identitySecretRef is a Secret whose values are age identities; it is mounted in the restore's
-	// Jobs and read by nothing else. Needed where the backup comes from a store.
+	// Jobs and read by nothing else. It brings what reads every backup into the cluster, which the condition
+	// IdentityInCluster says. Without it a restore from a store waits for kubectl vmstate unlock, which hands over
+	// the keys of its one backup.
 	// +optional
 	IdentitySecretRef *ObjectRef `json:"identitySecretRef,omitempty"`
 	// stopPolicy for a virtual machine that runs. Default Refuse.
@@ -298,7 +300,8 @@ type VMStateRestoreStatus struct {
 	// observedGeneration is the generation that the conditions speak of.
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
-	// conditions: Ready, and Reconciling or Stalled while they are true.
+	// conditions: Ready, IdentityInCluster where spec.identitySecretRef is used, and Reconciling or Stalled while
+	// they are true.
 	// +optional
 	// +listType=map
 	// +listMapKey=type

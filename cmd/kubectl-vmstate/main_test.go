@@ -72,8 +72,10 @@ func TestBucket(t *testing.T) {
 func TestCluster(t *testing.T) {
 	cluster := kube.Shared(t)
 	bin := filepath.Dir(kube.Binary(t, "kubectl"))
+	all := commands()
+	all["asks"] = asks(cluster.Client)
 	testscript.Run(t, testscript.Params{
-		Dir: filepath.Join("testdata", "cluster"), Cmds: commands(), RequireExplicitExec: true, RequireUniqueNames: true,
+		Dir: filepath.Join("testdata", "cluster"), Cmds: all, RequireExplicitExec: true, RequireUniqueNames: true,
 		Setup: func(env *testscript.Env) error {
 			namespace := cluster.Namespace(env.T().(testing.TB))
 			env.Setenv("PATH", env.Getenv("PATH")+string(os.PathListSeparator)+bin)

@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 
+	"filippo.io/age"
 	"github.com/spf13/pflag"
 
 	"github.com/vmstate/vmstate/api/v1alpha1"
@@ -47,18 +48,7 @@ func (f *storeFlags) given() bool { return f.directory != "" || f.bucket != "" }
 
 // open opens the store and what it holds.
 func (f *storeFlags) open(ctx context.Context) (*repository.Repository, error) {
-	if len(f.identities) == 0 {
-		return nil, usagef("say with --identity which file holds the age identity")
-	}
-	var text [][]byte
-	for _, name := range f.identities {
-		content, err := os.ReadFile(name)
-		if err != nil {
-			return nil, fmt.Errorf("read identity: %w", err)
-		}
-		text = append(text, content)
-	}
-	identities, err := keys.ParseIdentities(bytes.Join(text, []byte("\n")))
+	identities, err := readIdentities(f.identities)
 	if err != nil {
 		return nil, err
 	}
@@ -75,6 +65,22 @@ func (f *storeFlags) open(ctx context.Context) (*repository.Repository, error) {
 		return nil, fmt.Errorf("open %s: %w", f.place(), err)
 	}
 	return repo, nil
+}
+
+// readIdentities reads every identity of the files.
+func readIdentities(files []string) ([]age.Identity, error) {
+	if len(files) == 0 {
+		return nil, usagef("say with --identity which file holds the age identity")
+	}
+	var text [][]byte
+	for _, name := range files {
+		content, err := os.ReadFile(name)
+		if err != nil {
+			return nil, fmt.Errorf("read identity: %w", err)
+		}
+		text = append(text, content)
+	}
+	return keys.ParseIdentities(bytes.Join(text, []byte("\n")))
 }
 
 func (f *storeFlags) rootKey() ([]byte, error) {

@@ -91,7 +91,7 @@ func wire(task string, cluster *rest.Config, getenv func(string) string, paths m
 		env: mover.Env{Paths: paths, DocumentsVolume: document.VolumeName},
 	}
 	p.report = newReporter(objects, getenv(job.EnvReport), getenv(job.EnvPodUID))
-	p.env.Progress = p.report.progress
+	p.env.Progress, p.env.Holder = p.report.progress, newHolder(p.report)
 	return p, nil
 }
 

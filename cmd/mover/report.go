@@ -48,7 +48,9 @@ func (r *reporter) begin(ctx context.Context) (v1alpha1.ReportOutcome, error) {
 	if report.Status.Outcome != "" {
 		return report.Status.Outcome, nil
 	}
-	return "", r.patch(ctx, map[string]any{"podUID": r.podUID, "reason": nil, "message": nil})
+	return "", r.patch(ctx, map[string]any{
+		"podUID": r.podUID, "reason": nil, "message": nil, "unlock": nil, "unlocked": nil,
+	})
 }
 
 // progress is called from the data path: it only takes note.

@@ -170,7 +170,7 @@ func copyOf(t *testing.T, from objectstore.Store) *memstore.Store {
 
 func oneCommit(t *testing.T, p *pod, what string) {
 	t.Helper()
-	repo, err := p.open(t.Context(), nil)
+	repo, err := p.open(t.Context(), nil, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -55,14 +55,14 @@ func Import(ctx context.Context, e Env, c config.Import, rootKey []byte) ([]Impo
 type importing struct {
 	env    Env
 	config config.Import
-	repo   *repository.Repository
+	repo   *reading
 	commit *repository.Commit
 	before Progress // of the disks that are done
 }
 
 // open finds the commit and makes sure that task and commit speak of the same volumes.
 func (i *importing) open(ctx context.Context, rootKey []byte) (err error) {
-	if i.repo, err = i.env.open(ctx, rootKey); err != nil {
+	if i.repo, err = i.env.open(ctx, rootKey, i.config.Unlock); err != nil {
 		return fmt.Errorf("open repository: %w", err)
 	}
 	i.commit, err = i.repo.Commit(ctx, repository.CommitRef{Key: i.config.Commit.Key, Digest: i.config.Commit.Digest})
@@ -84,7 +84,7 @@ func (i *importing) open(ctx context.Context, rootKey []byte) (err error) {
 	if !slices.Equal(asked, there) {
 		return fmt.Errorf("%w: the backup has the disks %q, the task fills %q", ErrIncomplete, there, asked)
 	}
-	return nil
+	return i.repo.openData(ctx, i.commit)
 }
 
 func (i *importing) disk(ctx context.Context, d config.Disk) (ImportedVolume, error) {

@@ -2,9 +2,12 @@
 //
 //	Setup      probe the store, make or open the repository
 //	Export     disks + captured state + documents ──► one commit
-//	Resolve    a commit and an identity ──► what is in it, proven complete
-//	Import     a commit and an identity ──► fresh volumes, read back
+//	Resolve    a commit and its keys ──► what is in it, proven complete
+//	Import     a commit and its keys ──► fresh volumes, read back
 //	KeepState  captured state ──► a claim, for a backup without a store
+//
+// The keys come from a mounted identity, or, better, as tickets from somebody who has
+// the identity elsewhere (Holder).
 //
 // It knows files, devices and a repository, and no Kubernetes: cmd/mover tells it
 // where things are mounted and reports what it returns. Every task may be run again
@@ -12,7 +15,6 @@
 package mover
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -56,6 +58,8 @@ type Env struct {
 	Store objectstore.Store
 	// DocumentsVolume is the name of the tree volume that the documents travel in.
 	DocumentsVolume string
+	// Holder is asked for keys by tasks that have no identity mounted; nil where nobody can be.
+	Holder Holder
 	// Progress is called often and must not block; nil is allowed.
 	Progress func(Progress)
 }
@@ -123,13 +127,4 @@ func (e Env) identities() ([]age.Identity, error) {
 		all = append(all, found...)
 	}
 	return all, nil
-}
-
-// open opens the repository for reading.
-func (e Env) open(ctx context.Context, rootKey []byte) (*repository.Repository, error) {
-	ids, err := e.identities()
-	if err != nil {
-		return nil, err
-	}
-	return repository.OpenWithIdentities(ctx, e.Store, ids, rootKey)
 }

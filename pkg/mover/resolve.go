@@ -21,18 +21,21 @@ type Resolved struct {
 // Resolve finds the backup of c, and checks its signature and that everything it
 // consists of is there, before anything is made for a restore.
 func Resolve(ctx context.Context, e Env, c config.Resolve, rootKey []byte) (Resolved, error) {
-	repo, err := e.open(ctx, rootKey)
+	repo, err := e.open(ctx, rootKey, c.Unlock)
 	if err != nil {
 		return Resolved{}, fmt.Errorf("open repository: %w", err)
 	}
-	commit, err := find(ctx, repo, c)
+	commit, err := find(ctx, repo.Repository, c)
 	if err != nil {
 		return Resolved{}, err
 	}
 	if err := repo.Check(ctx, commit); err != nil {
 		return Resolved{}, fmt.Errorf("backup %q of %s/%s: %w", commit.Backup.Name, commit.VM.Namespace, commit.VM.Name, err)
 	}
-	documents, err := e.documents(ctx, repo, commit)
+	if err := repo.openData(ctx, commit); err != nil {
+		return Resolved{}, err
+	}
+	documents, err := e.documents(ctx, repo.Repository, commit)
 	if err != nil {
 		return Resolved{}, fmt.Errorf("documents of backup %q: %w", commit.Backup.Name, err)
 	}

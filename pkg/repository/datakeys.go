@@ -2,7 +2,6 @@ package repository
 
 import (
 	"context"
-	"crypto/subtle"
 	"errors"
 	"fmt"
 	"slices"
@@ -32,7 +31,7 @@ type dataKeys struct {
 }
 
 func (r *Repository) openDataKeys(ctx context.Context, o *opened) (*dataKeys, error) {
-	if len(r.identities) == 0 {
+	if len(r.identities) == 0 && r.handed == nil {
 		return nil, ErrNoIdentity
 	}
 	table, err := index.OpenKeys(ctx, o.nodes(), objects{r.store, o.header.VM}, o.record.Keys)
@@ -79,6 +78,9 @@ func (d *dataKeys) open(ctx context.Context, f *index.Frame) error {
 // as good. If none does, a file that is damaged or gone is told before one that is for
 // others.
 func (d *dataKeys) read(ctx context.Context, entry index.DataKey) ([32]byte, error) {
+	if d.repo.handed != nil {
+		return d.handedKey(entry)
+	}
 	name := layout.DataKey(d.vm, entry.Origin)
 	key, err := d.try(ctx, name, entry)
 	if !isBroken(err) && !errors.Is(err, ErrWrongIdentity) {
@@ -116,9 +118,8 @@ func (d *dataKeys) try(ctx context.Context, name string, entry index.DataKey) ([
 		return [32]byte{}, fmt.Errorf("data key %q: %w: it has %d bytes", name, ErrDamaged, len(plain))
 	}
 	key := [32]byte(plain)
-	commitment := keys.Commitment(key, d.repo.id, d.vm, entry.Origin)
-	if subtle.ConstantTimeCompare(commitment[:], entry.Commitment[:]) != 1 {
-		return [32]byte{}, fmt.Errorf("data key %q: %w: it is not the key that the backup names", name, ErrNotAuthentic)
+	if err := d.proven(entry, key); err != nil {
+		return [32]byte{}, fmt.Errorf("%q: %w", name, err)
 	}
 	return key, nil
 }

@@ -28,6 +28,7 @@ type Repository struct {
 	id         keys.ID
 	keys       *keys.Keys
 	identities []age.Identity
+	handed     *Handed
 	pinned     bool
 
 	mu     sync.Mutex
@@ -72,18 +73,27 @@ func OpenWithIdentities(ctx context.Context, store objectstore.Store, ids []age.
 	if err != nil {
 		return nil, err
 	}
-	if rootKey != nil {
-		if !bytes.Equal(rootKey, r.format.RootKey) {
-			return nil, fmt.Errorf("%w: root key of the repository is %s, not the pinned %s",
-				ErrNotAuthentic, hex.EncodeToString(r.format.RootKey), hex.EncodeToString(rootKey))
-		}
-		r.pinned = true
+	if err := r.pin(rootKey); err != nil {
+		return nil, err
 	}
 	r.identities = ids
 	if _, err := r.epoch(ctx, 1); err != nil {
 		return nil, err
 	}
 	return r, nil
+}
+
+// pin compares the root key that the store shows with one that is known otherwise; nil is none.
+func (r *Repository) pin(rootKey ed25519.PublicKey) error {
+	if rootKey == nil {
+		return nil
+	}
+	if !bytes.Equal(rootKey, r.format.RootKey) {
+		return fmt.Errorf("%w: root key of the repository is %s, not the pinned %s",
+			ErrNotAuthentic, hex.EncodeToString(r.format.RootKey), hex.EncodeToString(rootKey))
+	}
+	r.pinned = true
+	return nil
 }
 
 func open(ctx context.Context, store objectstore.Store) (*Repository, error) {
@@ -111,10 +121,7 @@ func (r *Repository) epoch(ctx context.Context, n uint32) (*keys.Epoch, error) {
 	if e, ok := r.epochs[n]; ok {
 		return e, nil
 	}
-	if r.identities == nil {
-		return nil, fmt.Errorf("%w: the keys of epoch %d are not in this key set", ErrNoIdentity, n)
-	}
-	e, err := keys.OpenEpoch(ctx, r.store, r.format, n, r.identities)
+	e, err := r.openEpoch(ctx, n)
 	if errors.Is(err, objectstore.ErrNotFound) {
 		err = fmt.Errorf("%w: %w", ErrMissing, err)
 	}
@@ -123,4 +130,19 @@ func (r *Repository) epoch(ctx context.Context, n uint32) (*keys.Epoch, error) {
 	}
 	r.epochs[n] = e
 	return e, nil
+}
+
+func (r *Repository) openEpoch(ctx context.Context, n uint32) (*keys.Epoch, error) {
+	switch {
+	case r.identities != nil:
+		return keys.OpenEpoch(ctx, r.store, r.format, n, r.identities)
+	case r.handed != nil:
+		payload, ok := r.handed.Epochs[n]
+		if !ok {
+			return nil, fmt.Errorf("%w: the keys of epoch %d were not handed over", ErrNoIdentity, n)
+		}
+		return keys.AdoptEpoch(ctx, r.store, r.format, n, payload[:])
+	default:
+		return nil, fmt.Errorf("%w: the keys of epoch %d are not in this key set", ErrNoIdentity, n)
+	}
 }

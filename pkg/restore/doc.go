@@ -17,10 +17,12 @@
 //	given up, something left             undo it, last step first                the failure's
 //	restore deleted                      give up                                 SwitchFailed
 //	source not known                     look it up; Job for one in a store      Resolving
+//	its Job asks for keys                wait for kubectl vmstate unlock         WaitingForUnlock
 //	something in the way                 give up; status.findings lists all      PreflightFailed
 //	dry run                              nothing                                 DryRun
 //	claims missing                       make them                               Filling
 //	claims not filled                    Job that fills and reads back           Filling
+//	its Job asks for keys                wait for kubectl vmstate unlock         WaitingForUnlock
 //	filled                               finalizer; record machine and claims    Switching
 //	machine runs                         halt it, wait                           Stopping
 //	starts allowed                       deny them (restoreInProgress)           Switching

@@ -119,6 +119,9 @@ func runImport(in Observed) Decision {
 		}
 		return imported(in)
 	}
+	if Waiting(job.Report) {
+		return waitForUnlock(in, job)
+	}
 	if job.Pending != "" {
 		return working(in, v1alpha1.ReasonJobPending, "the Job that fills the volumes does not start: %s", job.Pending)
 	}

@@ -18,7 +18,7 @@ const resolveDeadline = 15 * time.Minute
 
 // resolveSpec is the Job that opens the commit, or looks for it.
 func resolveSpec(in Observed, commit *v1alpha1.CommitRef) (job.Spec, error) {
-	task := &config.Resolve{}
+	task := &config.Resolve{Unlock: unlock(in)}
 	if commit != nil {
 		task.Commit = &config.Commit{Key: commit.Key, Digest: commit.Digest}
 	} else {
@@ -31,10 +31,14 @@ func resolveSpec(in Observed, commit *v1alpha1.CommitRef) (job.Spec, error) {
 	if err != nil {
 		return job.Spec{}, fmt.Errorf("encode what the resolving Job is told: %w", err)
 	}
-	return job.Spec{
+	spec := job.Spec{
 		Name: resolveJob(in.Restore.UID), Task: v1alpha1.TaskResolve, Config: told,
 		Mounts: storeMounts(in), Deadline: resolveDeadline, Retries: 2,
-	}, nil
+	}
+	if task.Unlock != nil {
+		spec.Deadline = 0 // a person is waited for
+	}
+	return spec, nil
 }
 
 // importSpec is the Job that fills the new claims. It mounts all of them, those that
@@ -46,6 +50,7 @@ func importSpec(in Observed) (job.Spec, error) {
 	told := config.Config{Import: task}
 	if from.Commit != nil {
 		task.Commit = &config.Commit{Key: from.Commit.Key, Digest: from.Commit.Digest}
+		task.Unlock = unlock(in)
 		told.Store = store.Config(in.Store)
 		spec.Mounts = storeMounts(in)
 	}
@@ -121,9 +126,12 @@ func wanted(in Observed) Wanted {
 	return w
 }
 
-// storeMounts are those of every Job that touches a store, and the identities. They are
+// storeMounts are those of every Job that touches a store, and the identities where they are here. They are
 // optional so that the program, not the kubelet, says what is missing.
 func storeMounts(in Observed) []job.Mount {
-	identities := job.Mount{Secret: in.Restore.Spec.IdentitySecretRef.Name, Path: job.PathIdentities, Optional: true}
-	return append(store.Mounts(in.Store), identities)
+	mounts := store.Mounts(in.Store)
+	if ref := in.Restore.Spec.IdentitySecretRef; ref != nil {
+		mounts = append(mounts, job.Mount{Secret: ref.Name, Path: job.PathIdentities, Optional: true})
+	}
+	return mounts
 }

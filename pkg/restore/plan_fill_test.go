@@ -62,13 +62,6 @@ func TestPlanResolve(t *testing.T) {
 			story:  []option{func(_ *testing.T, s *story) { s.in.Store.Status.Conditions = nil }},
 			want:   want{reason: v1alpha1.ReasonWaitingForStore, after: patience, message: `store "main" cannot be read: it has not been probed`},
 		},
-		"NoIdentity": {
-			reason: "what is encrypted is not restored without an identity",
-			story:  []option{spec(func(s *v1alpha1.VMStateRestoreSpec) { s.IdentitySecretRef = nil })},
-			want: want{state: conditions.Failing, reason: v1alpha1.ReasonWrongIdentity, after: soon,
-				message: "the backup is encrypted: create the restore with identitySecretRef, a Secret that holds an age identity",
-				record:  failure(v1alpha1.ReasonWrongIdentity, "the backup is encrypted: create the restore with identitySecretRef, a Secret that holds an age identity")},
-		},
 		"BackupRunning": {
 			reason: "a backup that is under way is waited for",
 			story:  []option{byBackup(exported(false, v1alpha1.ReasonExporting))},

@@ -76,13 +76,10 @@ func found(in Observed, from *v1alpha1.RestoredFrom) Decision {
 	})
 }
 
-// resolveInStore has a Job open the commit with the identity.
+// resolveInStore has a Job open the commit.
 func resolveInStore(in Observed, commit *v1alpha1.CommitRef) Decision {
 	if in.Store == nil {
 		return stalled(in, v1alpha1.ReasonStoreNotFound, "there is no VMStateStore %q in namespace %q", storeName(in), in.Restore.Namespace)
-	}
-	if in.Restore.Spec.IdentitySecretRef == nil {
-		return giveUp(in, v1alpha1.ReasonWrongIdentity, "the backup is encrypted: create the restore with identitySecretRef, a Secret that holds an age identity")
 	}
 	if !meta.IsStatusConditionTrue(in.Store.Status.Conditions, v1alpha1.ConditionReady) {
 		why := "it has not been probed"
@@ -105,6 +102,9 @@ func resolveInStore(in Observed, commit *v1alpha1.CommitRef) Decision {
 		return giveUp(in, reason, "%s", message)
 	case v1alpha1.OutcomeSucceeded:
 		return resolved(in, commit)
+	}
+	if Waiting(job.Report) {
+		return waitForUnlock(in, job)
 	}
 	if job.Pending != "" {
 		return working(in, v1alpha1.ReasonJobPending, "the Job that looks for the backup does not start: %s", job.Pending)

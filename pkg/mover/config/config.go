@@ -109,7 +109,7 @@ type State struct {
 	Digest string `json:"digest"`
 }
 
-// Resolve opens one backup with an identity. Either Commit, or VMNamespace and VMName
+// Resolve opens one backup. Either Commit, or VMNamespace and VMName
 // with ID.
 type Resolve struct {
 	Commit      *Commit `json:"commit,omitempty"`
@@ -118,6 +118,14 @@ type Resolve struct {
 	// ID of a backup of that virtual machine: "latest", its sequence, the last part
 	// of its key, or the first eight or more digits of its digest. Empty is latest.
 	ID string `json:"id,omitempty"`
+	// Unlock has the keys asked for; nil uses the mounted identities.
+	Unlock *Unlock `json:"unlock,omitempty"`
+}
+
+// Unlock says what keys are asked for, of somebody who has an identity outside of the cluster.
+type Unlock struct {
+	// Restore is the UID of the object that the keys are for.
+	Restore string `json:"restore"`
 }
 
 // Import fills fresh claims and reads them back.
@@ -129,6 +137,8 @@ type Import struct {
 	Disks []Disk `json:"disks,omitempty"`
 	// State to write; nil if the backup has none.
 	State *ImportState `json:"state,omitempty"`
+	// Unlock has the keys asked for; nil uses the mounted identities.
+	Unlock *Unlock `json:"unlock,omitempty"`
 }
 
 // ImportState is how firmware state is written for the virtual machine to come.

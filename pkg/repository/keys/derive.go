@@ -118,7 +118,12 @@ func (s *Set) nameOf(kind, text string) ID {
 	return ID(h.Sum(nil)[:16])
 }
 
-// payload is what the age file of an epoch holds.
+// PayloadBytes is the length of Payload.
+const PayloadBytes = 64
+
+// Payload is what the age file of an epoch holds, and what a ticket hands over of it.
+func (s *Set) Payload() []byte { return s.payload() }
+
 func (s *Set) payload() []byte { return append(s.index[:len(s.index):len(s.index)], s.name[:]...) }
 
 func (s *Set) commitment() [32]byte {

@@ -104,17 +104,7 @@ func supportedEpoch(epoch uint32) error {
 
 // open unwraps the index keys. ErrWrongIdentity names the recipients of the file.
 func (e epochFile) open(f Format, want uint32, identities []age.Identity) (*Epoch, error) {
-	if e.Repository != f.Repository || e.Epoch != want {
-		return nil, fmt.Errorf("%w: it is another repository's or another epoch's", ErrNotAuthentic)
-	}
-	if err := supportedEpoch(e.Epoch); err != nil {
-		return nil, err
-	}
-	if !bytes.Equal(e.Signer, f.RootKey) || !bytes.Equal(e.SigningKey, f.RootKey) {
-		return nil, fmt.Errorf("%w: not signed by the root key, or of another signing key", ErrNotAuthentic)
-	}
-	id, err := ParseID(f.Repository)
-	if err != nil {
+	if err := e.proves(f, want); err != nil {
 		return nil, err
 	}
 	plain, err := Unwrap(e.Age, identities)
@@ -124,10 +114,33 @@ func (e epochFile) open(f Format, want uint32, identities []age.Identity) (*Epoc
 	if err != nil {
 		return nil, err
 	}
-	if len(plain) != 64 {
-		return nil, fmt.Errorf("%w: index and name key have %d bytes", ErrDamaged, len(plain))
+	return e.adopt(f, plain)
+}
+
+// proves says whether a file names the keys of an epoch with the authority of the root key.
+func (e epochFile) proves(f Format, want uint32) error {
+	if e.Repository != f.Repository || e.Epoch != want {
+		return fmt.Errorf("%w: it is another repository's or another epoch's", ErrNotAuthentic)
 	}
-	s := &Set{Repository: id, Epoch: want, index: [32]byte(plain[:32]), name: [32]byte(plain[32:])}
+	if err := supportedEpoch(e.Epoch); err != nil {
+		return err
+	}
+	if !bytes.Equal(e.Signer, f.RootKey) || !bytes.Equal(e.SigningKey, f.RootKey) {
+		return fmt.Errorf("%w: not signed by the root key, or of another signing key", ErrNotAuthentic)
+	}
+	return nil
+}
+
+// adopt takes what somebody says the file holds, if it is what the file names.
+func (e epochFile) adopt(f Format, payload []byte) (*Epoch, error) {
+	id, err := ParseID(f.Repository)
+	if err != nil {
+		return nil, err
+	}
+	if len(payload) != PayloadBytes {
+		return nil, fmt.Errorf("%w: index and name key have %d bytes", ErrDamaged, len(payload))
+	}
+	s := &Set{Repository: id, Epoch: e.Epoch, index: [32]byte(payload[:32]), name: [32]byte(payload[32:])}
 	commitment := s.commitment()
 	if subtle.ConstantTimeCompare(commitment[:], e.Commitment) != 1 {
 		return nil, fmt.Errorf("%w: index and name key are not those that the key file names", ErrNotAuthentic)

@@ -136,9 +136,14 @@ func (r Recipients) Wrap(plain []byte) ([]byte, error) {
 	return out.Bytes(), nil
 }
 
-// Unwrap opens an age file. ErrWrongIdentity if none of the identities is among
+// Unwrap opens an age file of a key. ErrWrongIdentity if none of the identities is among
 // its recipients, ErrDamaged if it is cut or altered.
 func Unwrap(file []byte, identities []age.Identity) ([]byte, error) {
+	return UnwrapUpTo(file, identities, maxWrapped)
+}
+
+// UnwrapUpTo is Unwrap for a file that holds at most limit bytes; ErrDamaged if it holds more.
+func UnwrapUpTo(file []byte, identities []age.Identity, limit int64) ([]byte, error) {
 	r, err := age.Decrypt(bytes.NewReader(file), identities...)
 	if err != nil {
 		if isNoMatch(err) {
@@ -146,9 +151,12 @@ func Unwrap(file []byte, identities []age.Identity) ([]byte, error) {
 		}
 		return nil, fmt.Errorf("%w: %w", ErrDamaged, err)
 	}
-	plain, err := io.ReadAll(io.LimitReader(r, maxWrapped))
+	plain, err := io.ReadAll(io.LimitReader(r, limit+1))
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrDamaged, err)
+	}
+	if int64(len(plain)) > limit {
+		return nil, fmt.Errorf("%w: it holds more than %d bytes", ErrDamaged, limit)
 	}
 	return plain, nil
 }

@@ -197,6 +197,21 @@ func OpenEpoch(ctx context.Context, store objectstore.Store, f Format, epoch uin
 	return nil, fmt.Errorf("open index keys: %w: it opens for %s", ErrWrongIdentity, ShortList(slices.Compact(o.others)))
 }
 
+// AdoptEpoch takes index keys that somebody who could open them has handed over, if they are
+// those that the epoch's first key file names.
+func AdoptEpoch(ctx context.Context, store objectstore.Store, f Format, epoch uint32, payload []byte) (*Epoch, error) {
+	key := EpochKey(epoch)
+	e, err := readEpoch(ctx, store, key)
+	if err != nil {
+		return nil, err
+	}
+	if err := e.proves(f, epoch); err != nil {
+		return nil, inFile(key, err)
+	}
+	opened, err := e.adopt(f, payload)
+	return opened, inFile(key, err)
+}
+
 // opening is the search for a key file that opens.
 type opening struct {
 	store  objectstore.Store

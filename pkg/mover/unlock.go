@@ -1,0 +1,119 @@
+package mover
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"time"
+
+	"filippo.io/age"
+
+	"github.com/vmstate/vmstate/pkg/mover/config"
+	"github.com/vmstate/vmstate/pkg/repository"
+	"github.com/vmstate/vmstate/pkg/repository/keys"
+	"github.com/vmstate/vmstate/pkg/repository/ticket"
+)
+
+// Holder is whoever has an identity, somewhere outside of the cluster.
+type Holder interface {
+	// Ask publishes an encoded ticket.Request and waits, as long as it takes, for an answer that it has not given
+	// before. refusal says why the last one was not taken; empty for a new request.
+	Ask(ctx context.Context, request []byte, refusal string) (sealed []byte, err error)
+	// Done says that all keys are there.
+	Done(ctx context.Context) error
+}
+
+// reading is a repository that is open for one restore, with an identity or with the keys that its holder hands over.
+type reading struct {
+	*repository.Repository
+	env     Env
+	rootKey []byte
+	unlock  *config.Unlock
+	// identity that tickets are sealed to. It ends with this process.
+	identity *age.HybridIdentity
+	handed   repository.Handed
+}
+
+// open opens the repository for reading.
+func (e Env) open(ctx context.Context, rootKey []byte, unlock *config.Unlock) (*reading, error) {
+	r := &reading{env: e, rootKey: rootKey, unlock: unlock}
+	if unlock == nil {
+		ids, err := e.identities()
+		if err != nil {
+			return nil, err
+		}
+		r.Repository, err = repository.OpenWithIdentities(ctx, e.Store, ids, rootKey)
+		return r, err
+	}
+	if e.Holder == nil || unlock.Restore == "" {
+		return nil, fmt.Errorf("%w: nobody can be asked for keys", ErrTask)
+	}
+	var err error
+	if r.identity, err = age.GenerateHybridIdentity(); err != nil {
+		return nil, fmt.Errorf("generate identity: %w", err)
+	}
+	request, err := repository.IndexRequest(ctx, e.Store, unlock.Restore, r.identity.Recipient().String())
+	if err != nil {
+		return nil, err
+	}
+	return r, r.ask(ctx, request, func(t *ticket.Ticket) error {
+		r.handed = repository.Handed{Epochs: t.Epochs, Data: map[keys.Origin][32]byte{}}
+		r.Repository, err = repository.OpenHanded(ctx, e.Store, r.handed, rootKey)
+		return err
+	})
+}
+
+// openData makes the data of one backup readable: with an identity it is already.
+func (r *reading) openData(ctx context.Context, c *repository.Commit) error {
+	if r.unlock == nil {
+		return nil
+	}
+	requests, err := r.DataRequests(ctx, c, r.unlock.Restore, r.identity.Recipient().String())
+	if err != nil {
+		return fmt.Errorf("ask for the keys of backup %q: %w", c.Backup.Name, err)
+	}
+	for _, q := range requests {
+		err := r.ask(ctx, q, func(t *ticket.Ticket) error {
+			if err := r.Proves(ctx, c, t.Data); err != nil {
+				return err
+			}
+			maps.Copy(r.handed.Data, t.Data)
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+	}
+	if r.Repository, err = repository.OpenHanded(ctx, r.env.Store, r.handed, r.rootKey); err != nil {
+		return err
+	}
+	if err := r.env.Holder.Done(ctx); err != nil {
+		return fmt.Errorf("say that the keys have come: %w", err)
+	}
+	return nil
+}
+
+// ask waits for a ticket that answers q, and that accept takes. Others are refused, and waiting goes on.
+func (r *reading) ask(ctx context.Context, q *ticket.Request, accept func(*ticket.Ticket) error) error {
+	body, refusal := q.Encode(), ""
+	for {
+		sealed, err := r.env.Holder.Ask(ctx, body, refusal)
+		if err != nil {
+			return fmt.Errorf("wait for a ticket: %w", err)
+		}
+		t, err := ticket.Open(sealed, r.identity, ticket.IDOf(body), time.Now())
+		if err == nil {
+			err = t.Covers(q)
+		}
+		if err == nil {
+			err = accept(t)
+		}
+		if err == nil {
+			return nil
+		}
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		refusal = err.Error()
+	}
+}
