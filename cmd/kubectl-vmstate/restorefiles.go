@@ -23,10 +23,16 @@ const aboutRestoreFiles = `Brings a backup out of a bucket or a directory as fil
   DIR/spec/          the virtual machine and what belongs to it, as JSON
 
 The backup is proven complete before anything is written. Every byte is checked on its way and read back; the files
-have their names only when all of them are good. DIR must not exist, or be empty.`
+have their names only when all of them are good. DIR must not exist, or be empty.
+
+With --onto VOLUME=PATH a disk goes onto a file or block device that is there, in place of DIR/<volume>.img: what it
+holds is compared first, and only what differs is fetched and written. A file is cut or grown to the size of the disk, of
+a larger device the rest is left alone. Stopped half way, PATH is neither the old disk nor the new one: the same command
+goes on where it stopped.`
 
 func (a *app) restoreFilesCommand() *cobra.Command {
 	var vm, id, output string
+	var onto []string
 	cmd := &cobra.Command{
 		Use:   "restore-files --vm NAMESPACE/NAME --output DIR",
 		Short: "Bring a backup out of a bucket or directory as files, without a cluster",
@@ -41,12 +47,17 @@ func (a *app) restoreFilesCommand() *cobra.Command {
 			case vm == "" && id == "latest":
 				return usagef("say with --vm whose newest backup is meant, or give a --commit")
 			}
-			return a.restoreFiles(cmd.Context(), vm, id, output)
+			places, err := parseOnto(onto)
+			if err != nil {
+				return err
+			}
+			return a.restoreFiles(cmd.Context(), vm, id, &fileRestore{output: output}, places)
 		},
 	}
 	cmd.Flags().StringVar(&vm, "vm", "", "namespace/name of the virtual machine as it was backed up")
 	cmd.Flags().StringVar(&id, "commit", "latest", "id of the backup, as list prints it")
 	cmd.Flags().StringVar(&output, "output", "", "directory for the files")
+	cmd.Flags().StringArrayVar(&onto, "onto", nil, "VOLUME=PATH: bring this disk onto an existing file or device, sending only what differs; may be repeated")
 	a.store.register(cmd.Flags())
 	return cmd
 }
@@ -59,12 +70,15 @@ type fileRestore struct {
 	repo     *repository.Repository
 	commit   *repository.Commit
 	output   string
+	onto     map[string]*existing // disks that go onto something that is there
 	progress *bar
+	// note tells a person something on the way.
+	note func(format string, args ...any)
 	// before are bytes of the disks that are done, of total.
 	before, total int64
 }
 
-func (a *app) restoreFiles(ctx context.Context, vm, id, output string) error {
+func (a *app) restoreFiles(ctx context.Context, vm, id string, r *fileRestore, onto map[string]string) error {
 	repo, err := a.store.open(ctx)
 	if err != nil {
 		return err
@@ -73,18 +87,24 @@ func (a *app) restoreFiles(ctx context.Context, vm, id, output string) error {
 	if err != nil {
 		return err
 	}
+	if err := checkOnto(c, onto); err != nil {
+		return err
+	}
 	if err := repo.Check(ctx, c); err != nil {
 		return fmt.Errorf("backup %s is not whole: %w", shortID(c.Digest), err)
 	}
-	if err := makeEmpty(output); err != nil {
+	if err := makeEmpty(r.output); err != nil {
 		return err
 	}
-	r := &fileRestore{repo: repo, commit: c, output: output, progress: newBar(a.err)}
-	err = r.run(ctx)
+	r.repo, r.commit, r.progress, r.note = repo, c, newBar(a.err), a.note
+	if r.onto, err = openOnto(c, onto); err == nil {
+		err = r.run(ctx)
+		err = errors.Join(err, closeOnto(r.onto))
+	}
 	r.progress.end()
 	if err != nil {
 		// What is not whole is of no use, and looks as if it were.
-		return errors.Join(fmt.Errorf("restore files of backup %s: %w", shortID(c.Digest), err), empty(output))
+		return errors.Join(fmt.Errorf("restore files of backup %s: %w", shortID(c.Digest), err), empty(r.output))
 	}
 	return a.printView(viewOfCommit(c))
 }
@@ -122,7 +142,9 @@ func (r *fileRestore) run(ctx context.Context) error {
 				return fmt.Errorf("%w: volume name %q is not a file name", errDamaged, v.Name)
 			}
 			r.total += v.Size
-			disks = append(disks, v.Name)
+			if r.onto[v.Name] == nil {
+				disks = append(disks, v.Name)
+			}
 		}
 	}
 	for _, v := range r.commit.Volumes {
@@ -157,14 +179,25 @@ func (r *fileRestore) run(ctx context.Context) error {
 func (r *fileRestore) image(volume string) string { return filepath.Join(r.output, volume+".img") }
 
 func (r *fileRestore) disk(ctx context.Context, v repository.VolumeResult) error {
+	spec := repository.RestoreSpec{Volume: v.Name, Progress: func(p repository.RestoreProgress) {
+		// Half of the way is writing, half is reading back.
+		r.progress.show(reading{step: "Restoring " + v.Name, done: r.before + (p.Done+p.Verified)/2, total: r.total, extra: "fetched " + size(p.Fetched)})
+	}}
+	if there := r.onto[v.Name]; there != nil {
+		spec.Target, spec.InPlace = there, true
+		out, err := r.repo.RestoreBlock(ctx, r.commit, spec)
+		r.before += v.Size
+		r.progress.end()
+		if err == nil {
+			r.note("%s: %s was in place, %s written, %s fetched", there.path, size(out.KeptBytes), size(out.DataBytes), size(out.FetchedByte))
+		}
+		return err
+	}
 	target, err := blockfile.Create(r.image(v.Name)+partialSuffix, v.Size)
 	if err != nil {
 		return err
 	}
-	spec := repository.RestoreSpec{Volume: v.Name, Target: target, Fresh: true, Progress: func(p repository.RestoreProgress) {
-		// Half of the way is writing, half is reading back.
-		r.progress.show(reading{step: "Restoring " + v.Name, done: r.before + (p.Done+p.Verified)/2, total: r.total, extra: "fetched " + size(p.Fetched)})
-	}}
+	spec.Target, spec.Fresh = target, true
 	_, err = r.repo.RestoreBlock(ctx, r.commit, spec)
 	r.before += v.Size
 	return errors.Join(err, target.Close())

@@ -83,13 +83,13 @@ func (d *sourceDisk) volume() repository.BlockVolume {
 // targetDisk is a disk to be filled: a sparse image, or a device.
 type targetDisk struct {
 	*blockfile.Target
-	// fresh says that all of it reads as zeros.
+	// fresh says that all of it reads as zeros; otherwise it is restored in place.
 	fresh bool
 }
 
-// openTarget opens d for a disk of the backup. An image is made anew, whatever an
-// earlier try has left; a device must be large enough, and what it has behind the disk
-// is zeroed: the guest will see it.
+// openTarget opens d for a disk of the backup. What an earlier try has left is kept
+// and compared, so that it is not fetched again. A device must be large enough, and what
+// it has behind the disk is zeroed: the guest will see it.
 func openTarget(p Paths, d config.Disk, v repository.VolumeResult) (*targetDisk, error) {
 	path, err := diskPath(p, d)
 	if err != nil {
@@ -136,10 +136,15 @@ func makeImage(path string, v repository.VolumeResult) (*targetDisk, error) {
 	if has := int64(volume.Blocks) * volume.Bsize; has < v.UsedBytes {
 		return nil, fmt.Errorf("%w: the claim holds %d bytes, the backup needs %d", ErrVolume, has, v.UsedBytes)
 	}
-	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	begun, err := isBegun(path, v.Size)
+	if err != nil {
 		return nil, err
 	}
-	target, err := blockfile.Create(path, v.Size)
+	open := blockfile.Create
+	if begun {
+		open = blockfile.OpenTarget
+	}
+	target, err := open(path, v.Size)
 	if err != nil {
 		return nil, err
 	}
@@ -147,7 +152,20 @@ func makeImage(path string, v repository.VolumeResult) (*targetDisk, error) {
 		target.Close()
 		return nil, err
 	}
-	return &targetDisk{Target: target, fresh: true}, nil
+	return &targetDisk{Target: target, fresh: !begun}, nil
+}
+
+// isBegun tells whether path is an image of that size, as an earlier try leaves it.
+// Anything else there is removed.
+func isBegun(path string, size int64) (bool, error) {
+	info, err := os.Lstat(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	if err != nil || info.Mode().IsRegular() && info.Size() == size {
+		return err == nil, err
+	}
+	return false, os.Remove(path)
 }
 
 // syncDir makes the names in dir durable.

@@ -97,7 +97,7 @@ func (i *importing) disk(ctx context.Context, d config.Disk) (ImportedVolume, er
 		return ImportedVolume{}, err
 	}
 	defer target.Close()
-	spec := repository.RestoreSpec{Volume: d.Name, Target: target, Fresh: target.fresh, Progress: i.progress}
+	spec := repository.RestoreSpec{Volume: d.Name, Target: target, Fresh: target.fresh, InPlace: !target.fresh, Progress: i.progress}
 	if _, err := i.repo.RestoreBlock(ctx, i.commit, spec); err != nil {
 		return ImportedVolume{}, err
 	}

@@ -1,6 +1,7 @@
 package mover
 
 import (
+	"bytes"
 	"errors"
 	"os"
 	"path/filepath"
@@ -25,10 +26,21 @@ func backedUp(t *testing.T) (*pod, ExportResult, config.Import) {
 	}
 	machine := config.Machine{VMName: vmName, FirmwareUUID: vmUUID, PersistentTPM: true, PersistentEFI: true}
 	folder(t, filepath.Join(p.Paths.Volumes, "persistent-state"))
+	p.clear(t, export.Disks)
 	return p, done, config.Import{
 		Commit: &config.Commit{Key: done.Key, Digest: done.Digest},
 		Disks:  export.Disks,
 		State:  &config.ImportState{VolumeName: "persistent-state", Digest: done.StateDigest, From: machine, To: machine, TPMPolicy: "Keep"},
+	}
+}
+
+// clear leaves the volumes of disks as fresh ones are.
+func (p *pod) clear(t *testing.T, disks []config.Disk) {
+	t.Helper()
+	for _, d := range disks {
+		if err := os.RemoveAll(filepath.Join(p.Paths.Volumes, d.Name, imageName)); err != nil {
+			t.Fatal(err)
+		}
 	}
 }
 
@@ -88,10 +100,12 @@ func TestImportOfDamagedBackup(t *testing.T) {
 	p, done, task := backedUp(t)
 	origin := p.Store
 	resolve := config.Resolve{Commit: &config.Commit{Key: done.Key, Digest: done.Digest}}
-	for info, err := range origin.List(t.Context(), "v/") {
+	objects := 0
+	for info, err := range origin.List(t.Context(), "") {
 		if err != nil {
 			t.Fatal(err)
 		}
+		objects++
 		for damage, alter := range map[string]func([]byte) []byte{
 			"Altered": func(b []byte) []byte { b[len(b)/2] ^= 0x40; return b },
 			"Cut":     func(b []byte) []byte { return b[:len(b)-1] },
@@ -103,12 +117,15 @@ func TestImportOfDamagedBackup(t *testing.T) {
 				return b
 			}})
 			_, resolveErr := Resolve(t.Context(), p.Env, resolve, nil)
+			p.clear(t, task.Disks)
 			got, err := Import(t.Context(), p.Env, task, nil)
-			used := faultstore.Count(p.Store.(*faultstore.Store).Calls(), faultstore.Open) > 0
-			if err == nil && used && opened(t, origin, p, task, info.Key) {
+			if err == nil && opened(t, origin, p, task, info.Key) {
 				t.Errorf("%s %s: imported %+v, resolve says %v", damage, info.Key, got, resolveErr)
 			}
 		}
+	}
+	if objects < 7 {
+		t.Errorf("only %d objects were damaged", objects)
 	}
 }
 
@@ -118,6 +135,7 @@ func opened(t *testing.T, origin any, p *pod, task config.Import, key string) bo
 	watch := faultstore.New(origin.(*memstore.Store), faultstore.Faults{})
 	q := *p
 	q.Store = watch
+	p.clear(t, task.Disks)
 	if _, err := Import(t.Context(), q.Env, task, nil); err != nil {
 		t.Fatal(err)
 	}
@@ -135,6 +153,7 @@ func TestImportKilled(t *testing.T) {
 	inner := p.Store
 	killed := errors.New("killed")
 	for n := 1; ; n++ {
+		p.clear(t, task.Disks)
 		p.Store = faultstore.New(inner, faultstore.Faults{Before: faultstore.FailFrom(n, killed)})
 		got, err := Import(t.Context(), p.Env, task, nil)
 		if err == nil {
@@ -147,6 +166,38 @@ func TestImportKilled(t *testing.T) {
 		if _, err := Import(t.Context(), p.Env, task, nil); err != nil {
 			t.Fatalf("killed at call %d, then: %v", n, err)
 		}
+	}
+}
+
+// What an earlier try has written is not fetched again; what is wrong with it is.
+func TestImportGoesOn(t *testing.T) {
+	p, _, task := backedUp(t)
+	fetched := func() (n int64) {
+		t.Helper()
+		p.Progress = func(now Progress) { n = now.Read }
+		if _, err := Import(t.Context(), p.Env, task, nil); err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	whole := fetched()
+	if again := fetched(); whole == 0 || again != 0 {
+		t.Errorf("%d bytes were fetched, and %d once all was there", whole, again)
+	}
+	image := filepath.Join(p.Paths.Volumes, task.Disks[0].Name, imageName)
+	body, err := os.ReadFile(image)
+	if err != nil {
+		t.Fatal(err)
+	}
+	spoiled := bytes.Clone(body)
+	spoiled[5] ^= 1        // in data
+	spoiled[1<<20+7] = 0x5 // in what is zero
+	write(t, image, spoiled)
+	if some := fetched(); some == 0 || some >= whole {
+		t.Errorf("%d bytes were fetched for one unit, all are %d", some, whole)
+	}
+	if got, err := os.ReadFile(image); err != nil || !bytes.Equal(got, body) {
+		t.Errorf("the image is not what it was: %v", err)
 	}
 }
 

@@ -2,7 +2,10 @@ package repository_test
 
 import (
 	"encoding/binary"
+	"iter"
+	"runtime"
 	"runtime/metrics"
+	"sync"
 	"sync/atomic"
 	"testing"
 
@@ -77,10 +80,49 @@ func (h *hugeTarget) ReadAt(b []byte, off int64) (int, error) {
 func (h *hugeTarget) Zero(int64, int64) error { return nil }
 func (h *hugeTarget) Sync() error             { return nil }
 
+// hugeOld holds the first version and takes the second one, piece by piece.
+type hugeOld struct {
+	hugeDisk
+	mu    sync.Mutex
+	taken map[int64]bool
+}
+
+func (h *hugeOld) WriteAt(b []byte, off int64) (int, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.taken[off] = true
+	return len(b), nil
+}
+
+func (h *hugeOld) ReadAt(b []byte, off int64) (int, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	version := uint64(0)
+	if h.taken[off] {
+		version = 1
+	}
+	return hugeDisk{h.peak, version}.ReadAt(b, off)
+}
+
+func (h *hugeOld) Extents(from, to int64) iter.Seq2[repository.Extent, error] {
+	return func(yield func(repository.Extent, error) bool) {
+		for e := range h.volume().Extents {
+			a, b := max(from, e.Offset), min(to, e.Offset+e.Length)
+			if a < b && !yield(repository.Extent{Offset: a, Length: b - a}, nil) {
+				return
+			}
+		}
+	}
+}
+
+func (h *hugeOld) Zero(int64, int64) error { return nil }
+func (h *hugeOld) Sync() error             { return nil }
+
 // TestHugeDisk: a disk of 16 TiB with data all over takes no more memory than a small
-// one, to back up, to back up again and to restore. Every piece lies under another
+// one, to back up, to back up again, to restore and to restore in place. Every piece lies under another
 // inner node, so the index has one for each.
 func TestHugeDisk(t *testing.T) {
+	runtime.GC() // what tests before this one have left is not counted
 	w := newWorld(t, nil)
 	p := &peak{}
 	var last *repository.Result
@@ -101,6 +143,12 @@ func TestHugeDisk(t *testing.T) {
 	target := &hugeTarget{peak: p, version: 1}
 	_, err = reader.RestoreBlock(t.Context(), c, repository.RestoreSpec{Volume: "huge", Target: target, Fresh: true})
 	must(t, err)
+	old := &hugeOld{hugeDisk: hugeDisk{p, 0}, taken: map[int64]bool{}}
+	out, err := reader.RestoreBlock(t.Context(), c, repository.RestoreSpec{Volume: "huge", Target: old, InPlace: true})
+	must(t, err)
+	if changed := int64(hugeSize / hugeStride * hugePiece); out.DataBytes != changed || out.KeptBytes != hugeSize-changed {
+		t.Errorf("in place, %d bytes were written and %d kept", out.DataBytes, out.KeptBytes)
+	}
 	if target.right.Load() != hugeSize/hugeStride || target.wrong.Load() > 0 {
 		t.Errorf("%d pieces came back, %d of them wrong; %d were stored", target.right.Load(), target.wrong.Load(), hugeSize/hugeStride)
 	}

@@ -23,9 +23,21 @@ type unitSpan struct {
 // verify makes the window's part of the target durable, reads it back and compares
 // every unit with its content id.
 func (r *restore) verify(ctx context.Context) error {
+	if err := r.sync(); err != nil {
+		return err
+	}
+	return r.readTarget(ctx, (*restoreWorker).check)
+}
+
+func (r *restore) sync() error {
 	if err := r.spec.Target.Sync(); err != nil {
 		return fmt.Errorf("sync the target: %w", err)
 	}
+	return nil
+}
+
+// readTarget gives the window's part of the target to be read, several spans at once.
+func (r *restore) readTarget(ctx context.Context, do func(*restoreWorker, context.Context, unitSpan) error) error {
 	jobs := len(r.window.units)
 	for _, z := range r.window.zeros {
 		jobs += int(z.Length/backBytes) + 1
@@ -39,7 +51,7 @@ func (r *restore) verify(ctx context.Context) error {
 	for _, w := range workers {
 		group.Go(func() error {
 			for s := range spans {
-				if err := w.check(ctx, s); err != nil {
+				if err := do(w, ctx, s); err != nil {
 					return err
 				}
 			}
@@ -88,13 +100,22 @@ func (r *restore) spans(do func(unitSpan) error) error {
 	return nil
 }
 
-func (w *restoreWorker) check(ctx context.Context, s unitSpan) error {
+// held is what the target has in a span.
+func (w *restoreWorker) held(s unitSpan) ([]byte, error) {
 	if int64(cap(w.plain)) < s.length {
 		w.plain = make([]byte, s.length)
 	}
 	data := w.plain[:s.length]
 	if n, err := w.run.spec.Target.ReadAt(data, s.offset); int64(n) != s.length {
-		return fmt.Errorf("%w: read %d bytes at %d of the target: %w", ErrVerify, s.length, s.offset, orShort(err))
+		return nil, fmt.Errorf("%w: read %d bytes at %d of the target: %w", ErrVerify, s.length, s.offset, orShort(err))
+	}
+	return data, nil
+}
+
+func (w *restoreWorker) check(ctx context.Context, s unitSpan) error {
+	data, err := w.held(s)
+	if err != nil {
+		return err
 	}
 	if s.units == nil && !index.IsZero(data) {
 		return fmt.Errorf("%w: the target is not zero between %d and %d", ErrVerify, s.offset, s.offset+s.length)

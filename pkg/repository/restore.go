@@ -34,6 +34,9 @@ func (r *Repository) restoreBlock(ctx context.Context, c *Commit, spec RestoreSp
 	if v.Kind != commit.Block {
 		return RestoreResult{}, fmt.Errorf("%w: it is a set of files, not a disk", ErrInvalid)
 	}
+	if spec.Fresh && spec.InPlace {
+		return RestoreResult{}, fmt.Errorf("%w: a fresh target holds nothing to be kept in place", ErrInvalid)
+	}
 	if err := checkSectors(v, spec.Target); err != nil {
 		return RestoreResult{}, err
 	}
@@ -98,7 +101,7 @@ func (r *restore) result() RestoreResult {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return RestoreResult{
-		Volume: r.volume.Name, Size: r.volume.Size, DataBytes: r.data,
+		Volume: r.volume.Name, Size: r.volume.Size, DataBytes: r.data, KeptBytes: r.progress.Kept,
 		FetchedByte: r.progress.Fetched, Requests: r.requests,
 	}
 }
@@ -127,7 +130,9 @@ func (r *restore) all(ctx context.Context, from, to int64) error {
 		if found != index.End {
 			start = min(end, max(from, int64(found)*leafBytes))
 		}
-		r.zero(at, start)
+		if err := r.hole(ctx, at, start); err != nil {
+			return err
+		}
 		if at = start; at >= end {
 			break
 		}
@@ -143,15 +148,32 @@ func (r *restore) all(ctx context.Context, from, to int64) error {
 	return r.flush(ctx)
 }
 
+// hole plans zeros that no leaf tells of: of a large disk, they can be most of it.
+func (r *restore) hole(ctx context.Context, from, to int64) error {
+	for from < to {
+		end := min(to, from+windowZeroBytes)
+		r.zero(from, end)
+		if r.window.full(r.spec.InPlace) {
+			if err := r.flush(ctx); err != nil {
+				return err
+			}
+		}
+		from = end
+	}
+	return nil
+}
+
 // zero plans a range of zeros; those that follow each other become one.
 func (r *restore) zero(from, to int64) {
 	switch last := len(r.window.zeros) - 1; {
 	case from >= to:
+		return
 	case last >= 0 && r.window.zeros[last].Offset+r.window.zeros[last].Length == from:
 		r.window.zeros[last].Length += to - from
 	default:
 		r.window.zeros = append(r.window.zeros, Extent{Offset: from, Length: to - from})
 	}
+	r.window.zeroBytes += to - from
 }
 
 // clear makes the window's zeros read as such, unless the target does so anyway.
@@ -193,7 +215,7 @@ func (r *restore) leaf(ctx context.Context, l *index.Leaf, start int64) error {
 		}
 		r.window.add(&l.Frames[u.Frame], wanted{unit: uint64(at / unit), id: u.ID, slot: u.Slot})
 	}
-	if len(r.window.units) >= windowUnits || len(r.window.zeros) >= windowZeros {
+	if r.window.full(r.spec.InPlace) {
 		return r.flush(ctx)
 	}
 	return nil
@@ -212,6 +234,11 @@ func (r *restore) length(unit uint64) int {
 
 // flush brings the planned units in, and reads them back.
 func (r *restore) flush(ctx context.Context) error {
+	if r.spec.InPlace {
+		if err := r.keep(ctx); err != nil {
+			return err
+		}
+	}
 	if err := r.clear(); err != nil {
 		return err
 	}

@@ -164,7 +164,8 @@ type Commit struct {
 // WriterAt is where a block volume is restored to. ReadAt is used to read back
 // what was written; it must not be served from a cache where that can be avoided. A
 // target with a method LogicalBlockSize that tells other sectors than the volume had
-// is refused.
+// is refused. One with a method Extents, as Source has, is not read in place where it
+// has holes.
 type WriterAt interface {
 	io.WriterAt
 	io.ReaderAt
@@ -181,6 +182,11 @@ type RestoreSpec struct {
 	// Fresh says that Target reads as zeros everywhere, so zeros are not written. A
 	// recycled device is not fresh.
 	Fresh bool
+	// InPlace says that Target may hold much of the volume already: it is read first,
+	// and only units that differ by their content ids are fetched, written and read
+	// back; what became zero is zeroed. Whatever ended an earlier attempt, the next
+	// one goes on from what it left. Not together with Fresh.
+	InPlace bool
 	// Progress is called as Begin's is; nil is allowed.
 	Progress func(RestoreProgress)
 }
@@ -189,17 +195,19 @@ type RestoreSpec struct {
 type RestoreProgress struct {
 	Volume string
 	Total  int64
-	// Done are in place; Zero of them needed no data. Verified were read back.
-	Done, Zero, Verified int64
+	// Done are in place; Zero of them needed no data, Kept were so before. Verified
+	// were read from the target and are right.
+	Done, Zero, Kept, Verified int64
 	// Fetched were read from the store.
 	Fetched int64
 }
 
-// RestoreResult is one restored and verified volume.
+// RestoreResult is one restored and verified volume. DataBytes were written,
+// KeptBytes were in place before.
 type RestoreResult struct {
-	Volume                       string
-	Size, DataBytes, FetchedByte int64
-	Requests                     int64
+	Volume                                  string
+	Size, DataBytes, KeptBytes, FetchedByte int64
+	Requests                                int64
 }
 
 // OpenTree gives the entries of a tree volume and their contents.

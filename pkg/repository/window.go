@@ -14,6 +14,9 @@ const (
 	windowUnits = 1 << 18
 	// windowZeros bounds its ranges of zeros, which a guest can scatter: 1 MiB.
 	windowZeros = 1 << 16
+	// windowZeroBytes bounds the zeros of a window that must be looked for in the
+	// target, and so the places where it holds something else: 1 MiB.
+	windowZeroBytes = 64 << 30
 	// readBytes is the largest read of frames, readGap the largest gap of foreign
 	// bytes that is read along rather than split a read in two.
 	readBytes = 8 << 20
@@ -26,6 +29,9 @@ type window struct {
 	frames []index.Frame
 	known  map[index.Location]uint32
 	zeros  []Extent
+
+	zeroBytes int64    // sum of zeros
+	stale     []Extent // of zeros, where the target holds something else
 }
 
 // wanted is one unit of the volume and where it is.
@@ -34,6 +40,7 @@ type wanted struct {
 	id    index.Tag
 	frame uint32
 	slot  uint8
+	held  bool // the target has it already
 }
 
 func (w *window) add(f *index.Frame, u wanted) {
@@ -52,7 +59,13 @@ func (w *window) add(f *index.Frame, u wanted) {
 
 func (w *window) reset() {
 	w.units, w.frames, w.zeros = w.units[:0], w.frames[:0], w.zeros[:0]
+	w.zeroBytes = 0
 	clear(w.known)
+}
+
+func (w *window) full(inPlace bool) bool {
+	return len(w.units) >= windowUnits || len(w.zeros) >= windowZeros ||
+		inPlace && w.zeroBytes >= windowZeroBytes
 }
 
 // request is one read: frames that lie near each other in one pack, in order.
@@ -88,6 +101,9 @@ func (w *window) requests() []request {
 	slices.SortFunc(order, func(a, b int) int { return comparePack(w.frames[a].Pack, w.frames[b].Pack) })
 	var out []request
 	for _, i := range order {
+		if len(byFrame[i]) == 0 {
+			continue // all of it is in place
+		}
 		f := frameWork{&w.frames[i], byFrame[i]}
 		if k := len(out) - 1; k >= 0 && out[k].takes(f.Pack) {
 			out[k].Length = f.Pack.End() - out[k].Offset

@@ -179,6 +179,40 @@ func TestZeroMakesHoles(t *testing.T) {
 	}
 }
 
+// TestTargetExtents: a target tells of its holes as they are, within the range that
+// is asked for.
+func TestTargetExtents(t *testing.T) {
+	const size, far = 1 << 40, 1 << 39
+	target, err := OpenTarget(sparse(t, size, 0, far), size)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer target.Close()
+	count := func(from, to int64) (n int, bytes int64) {
+		for e, err := range target.Extents(from, to) {
+			if err != nil || e.Offset < from || e.Offset+e.Length > to {
+				t.Errorf("extent %+v of [%d, %d), %v", e, from, to, err)
+			}
+			n, bytes = n+1, bytes+e.Length
+		}
+		return n, bytes
+	}
+	for _, tc := range []struct {
+		from, to int64
+		want     int
+	}{{0, size, 2}, {1 << 30, size, 1}, {1 << 30, far, 0}, {far + 1, far + 2, 1}, {far + 1<<30, size, 0}} {
+		if n, bytes := count(tc.from, tc.to); n != tc.want || bytes > 4<<20 {
+			t.Errorf("[%d, %d) has %d extents of %d bytes, not %d", tc.from, tc.to, n, bytes, tc.want)
+		}
+	}
+	if err := target.Zero(far, 1<<20); err != nil {
+		t.Fatal(err)
+	}
+	if n, _ := count(1<<20, size); n != 0 {
+		t.Error("what was zeroed is not a hole")
+	}
+}
+
 func TestReadAt(t *testing.T) {
 	s, err := Open(sparse(t, 20<<20, 10<<20))
 	if err != nil {

@@ -11,7 +11,6 @@ import (
 	"iter"
 	"os"
 	"sync/atomic"
-	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
@@ -102,35 +101,10 @@ func (s *Source) buffered(p []byte, off int64) (int, error) {
 // Extents yields what a file has allocated. A block device tells nothing of that,
 // so all of it is one extent.
 func (s *Source) Extents() iter.Seq2[Extent, error] {
-	return func(yield func(Extent, error) bool) {
-		if s.device {
-			yield(Extent{0, s.size}, nil)
-			return
-		}
-		for at := int64(0); at < s.size; {
-			data, err := unix.Seek(int(s.file.Fd()), at, unix.SEEK_DATA)
-			if errors.Is(err, unix.ENXIO) {
-				return // only a hole is left
-			}
-			if errors.Is(err, unix.EINVAL) { // this filesystem does not tell
-				yield(Extent{at, s.size - at}, nil)
-				return
-			}
-			var hole int64
-			if err == nil {
-				hole, err = unix.Seek(int(s.file.Fd()), data, unix.SEEK_HOLE)
-			}
-			if err != nil {
-				yield(Extent{}, fmt.Errorf("look for holes in %q: %w", s.file.Name(), err))
-				return
-			}
-			hole = min(hole, s.size)
-			if hole <= data || !yield(Extent{data, hole - data}, nil) {
-				return
-			}
-			at = hole
-		}
+	if s.device {
+		return all(0, s.size)
 	}
+	return extents(s.file, 0, s.size)
 }
 
 // Close closes the file.
@@ -139,17 +113,4 @@ func (s *Source) Close() error {
 		return errors.Join(s.direct.Close(), s.file.Close())
 	}
 	return s.file.Close()
-}
-
-// blockRange is the argument of BLKZEROOUT and its like.
-type blockRange struct {
-	offset, length uint64
-}
-
-func ioctlRange(f *os.File, request uint, r blockRange) error {
-	_, _, errno := unix.Syscall(unix.SYS_IOCTL, f.Fd(), uintptr(request), uintptr(unsafe.Pointer(&r)))
-	if errno != 0 {
-		return errno
-	}
-	return nil
 }

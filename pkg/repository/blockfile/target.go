@@ -3,7 +3,9 @@ package blockfile
 import (
 	"errors"
 	"fmt"
+	"iter"
 	"os"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
@@ -80,6 +82,15 @@ func (t *Target) ReadAt(p []byte, off int64) (int, error) {
 	return t.file.ReadAt(p, off)
 }
 
+// Extents yields what of [from, to) may hold anything but zeros: what a file has
+// allocated there; all of it for a device, which does not tell.
+func (t *Target) Extents(from, to int64) iter.Seq2[Extent, error] {
+	if t.device {
+		return all(from, to)
+	}
+	return extents(t.file, from, to)
+}
+
 // Zero makes a range read as zeros: by a hole in a file, by the device's own means
 // where it has such, by writing zeros otherwise. A discard alone would prove nothing.
 func (t *Target) Zero(off, length int64) error {
@@ -127,4 +138,17 @@ func (t *Target) Close() error {
 		err = errors.Join(err, t.direct.Close())
 	}
 	return err
+}
+
+// blockRange is the argument of BLKZEROOUT and its like.
+type blockRange struct {
+	offset, length uint64
+}
+
+func ioctlRange(f *os.File, request uint, r blockRange) error {
+	_, _, errno := unix.Syscall(unix.SYS_IOCTL, f.Fd(), uintptr(request), uintptr(unsafe.Pointer(&r)))
+	if errno != 0 {
+		return errno
+	}
+	return nil
 }
