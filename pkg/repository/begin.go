@@ -58,6 +58,7 @@ type Backup struct {
 
 	resume   *resume
 	distrust distrust
+	renew    renewal // nil before the first volume
 	accounts accounts
 	// recounts says that the books cannot be kept by differences to the parent's.
 	recounts bool
@@ -152,7 +153,7 @@ func (b *Backup) openSession(ctx context.Context) error {
 	key := layout.Session(b.vm, b.session.Run)
 	_, err := b.repo.store.Create(ctx, key, b.session.Encode(b.repo.keys))
 	if err == nil {
-		return nil
+		return b.findCommit(ctx) // the session of a run that has ended may be gone
 	}
 	if !errors.Is(err, objectstore.ErrExists) {
 		return fmt.Errorf("create session: %w", err)
@@ -196,11 +197,17 @@ func (b *Backup) findCommit(ctx context.Context) error {
 }
 
 // openParent opens the pinned parent. One that cannot serve is left aside, and still
-// tells of the chain if it reads; a store that cannot be reached is an error.
+// tells of the chain if it reads; a store that cannot be reached is an error. The
+// tombstone is looked for first: it is put before the commit goes, and taken away after
+// that, so whoever sees no tombstone and then the commit has pinned it in time.
 func (b *Backup) openParent(ctx context.Context) error {
 	link := b.session.Parent
 	if link == nil {
 		return nil
+	}
+	_, tombstone, err := b.repo.tombstone(ctx, layout.CommitName{VM: b.vm, Sequence: link.Sequence, Run: link.Run})
+	if err != nil {
+		return err
 	}
 	o, err := b.repo.readCommit(ctx, refOf(b.vm, *link))
 	switch {
@@ -211,15 +218,8 @@ func (b *Backup) openParent(ctx context.Context) error {
 		return fmt.Errorf("open parent: %w", err)
 	}
 	b.before = o.record
-	if b.spec.Full || o.epoch.Epoch != b.epoch.Epoch {
+	if b.spec.Full || tombstone || o.epoch.Epoch != b.epoch.Epoch {
 		return nil
-	}
-	_, err = b.repo.store.Stat(ctx, layout.Tombstone(b.vm, link.Sequence, link.Run))
-	switch {
-	case err == nil:
-		return nil // it is being removed
-	case !errors.Is(err, objectstore.ErrNotFound):
-		return fmt.Errorf("look for tombstone of parent: %w", err)
 	}
 	b.parent = o
 	b.ordinals, b.keyBase = o.record.Packs.Next, o.record.Keys.Next

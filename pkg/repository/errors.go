@@ -31,6 +31,8 @@ var (
 	// ErrAborted: this run was ended for good by garbage collection; only a new
 	// backup can follow.
 	ErrAborted = commit.ErrAborted
+	// ErrNewest: the newest backup of a chain is removed only if that is forced.
+	ErrNewest = errors.New("newest backup of its chain")
 	// ErrOtherBackup: a commit or session of this backup UID is there and describes
 	// other volumes or another virtual machine.
 	ErrOtherBackup = errors.New("backup UID was used for another backup")

@@ -5,6 +5,7 @@ import (
 
 	"github.com/vmstate/vmstate/pkg/repository/commit"
 	"github.com/vmstate/vmstate/pkg/repository/index"
+	"github.com/vmstate/vmstate/pkg/repository/keys"
 )
 
 // Books are live bytes by ordinal, of packs and of data keys: as they are when
@@ -72,4 +73,15 @@ func RestoreHoles(ctx context.Context, t WriterAt, n int) (most int, err error) 
 // AddImage stores a volume as a tree of files, whatever its bytes are.
 func (b *Backup) AddImage(ctx context.Context, v BlockVolume, manifest int64) (VolumeResult, error) {
 	return b.add(ctx, v, commit.Volume{Kind: commit.Tree, Manifest: manifest})
+}
+
+// TombstoneBy is the tombstone of a backup, signed by whoever.
+func TombstoneBy(m *keys.MaintenanceKey, k *Keys, r Result) []byte {
+	n := nameOf(r.CommitRef)
+	d, err := parseDigest(r.Digest)
+	if err != nil {
+		panic(err)
+	}
+	h := commit.Header{Repository: k.Repository(), Epoch: k.Epoch(), VM: n.VM, Sequence: n.Sequence, Origin: keys.Origin{Run: n.Run}}
+	return commit.EncodeTombstone(m, h, d)
 }

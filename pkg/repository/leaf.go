@@ -111,7 +111,7 @@ func (r *volumeRun) compareUnit(ctx context.Context, data []byte, base *index.Le
 	u.Data = true
 	u.Fingerprint = r.hasher.Fingerprint(data)
 	if base != nil && i < len(base.Units) && base.Units[i].Data && base.Units[i].Fingerprint == u.Fingerprint &&
-		r.b.counts(&base.Frames[base.Units[i].Frame]) {
+		r.b.counts(&base.Frames[base.Units[i].Frame]) && r.b.renew.kept(base, &base.Units[i]) {
 		u.Unit, u.kept = base.Units[i], true
 		p.Reused += int64(len(data))
 		return u, nil

@@ -50,14 +50,14 @@ func TestChainIsNotForgotten(t *testing.T) {
 			full:  true,
 			third: told{Full: true, Live: []uint64{1, 2}}, fourth: told{Live: []uint64{1, 2, 3}},
 		},
-		"Tombstone": {
+		"TombstoneOfNobody": {
 			spoil: func(t *testing.T, s objectstore.Store, parent string) {
 				n, err := layout.ParseCommit(parent)
 				must(t, err)
 				_, err = s.Create(t.Context(), layout.Tombstone(n.VM, n.Sequence, n.Run), nil)
 				must(t, err)
 			},
-			third: told{Full: true, Live: []uint64{1, 2}}, fourth: told{Live: []uint64{1, 2, 3}},
+			third: told{Live: []uint64{1, 2}}, fourth: told{Live: []uint64{1, 2, 3}},
 		},
 		"Gone": {
 			spoil: func(t *testing.T, s objectstore.Store, parent string) { must(t, s.Delete(t.Context(), parent)) },

@@ -60,6 +60,9 @@ func (r *Repository) tryCommit(ctx context.Context, ref CommitRef) (*opened, err
 	if err != nil {
 		return nil, readError(err)
 	}
+	if commit.IsMarker(object) {
+		return nil, r.ended(ctx, name, object)
+	}
 	o := &opened{ref: ref, digest: commit.DigestOf(object)}
 	if text := hex.EncodeToString(o.digest[:]); ref.Digest == "" {
 		o.ref.Digest = text

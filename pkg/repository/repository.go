@@ -31,8 +31,9 @@ type Repository struct {
 	handed     *Handed
 	pinned     bool
 
-	mu     sync.Mutex
-	epochs map[uint32]*keys.Epoch
+	mu          sync.Mutex
+	epochs      map[uint32]*keys.Epoch
+	maintainers []ed25519.PublicKey // as they were last read
 }
 
 // Init makes the repository in an empty store, or accepts the one that the same

@@ -71,7 +71,7 @@ type Progress struct {
 	Total int64
 	// Read were read from the source; Skipped were holes that the source told of.
 	Read, Skipped int64
-	// Reused were read and found unchanged or known; Zero were read and are zero.
+	// Reused were read and found unchanged or known, and are not sent again; Zero were read and are zero.
 	Reused, Zero int64
 	Sent         int64
 }

@@ -43,6 +43,10 @@ func (b *Backup) add(ctx context.Context, v BlockVolume, record commit.Volume) (
 	if err := b.checkVolume(&v); err != nil {
 		return VolumeResult{}, err
 	}
+	if err := b.openRenewal(ctx); err != nil {
+		b.failed = fmt.Errorf("volume %q: %w", v.Name, err)
+		return VolumeResult{}, b.failed
+	}
 	record.Name, record.Role, record.Mode = v.Name, v.Role, v.Mode
 	record.Size, record.LogicalBlock = v.Size, v.LogicalBlockSize
 	record.LastRead = b.session.Sequence()

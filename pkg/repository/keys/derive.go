@@ -22,7 +22,8 @@ type Purpose string
 
 // The purposes: of the name key, of the index key, of both together, of a data key.
 const (
-	PurposeName Purpose = "name"
+	PurposeName  Purpose = "name"
+	PurposeOwner Purpose = "owner"
 
 	PurposeContent     Purpose = "content-id"
 	PurposeFingerprint Purpose = "fingerprint-gmac"
