@@ -41,7 +41,7 @@ type MaintainSpec struct {
 	// Owners are the numbers whose sessions Judge may judge; nil is 0 alone.
 	Owners []uint64
 	// Judge says what became of whoever made a session. nil knows of none.
-	Judge func(context.Context, Session) (Verdict, error)
+	Judge func(context.Context, Session) (Fate, error)
 	// MaxDeletes bounds the objects that one pass deletes; 0 is no bound.
 	MaxDeletes int
 	// DryRun changes nothing, and reports what a pass with the same spec would do as
@@ -58,12 +58,12 @@ type Removal struct {
 	Force bool
 }
 
-// Verdict is what became of the process behind a session.
-type Verdict int
+// Fate is what became of the process behind a session.
+type Fate int
 
 const (
 	// Unknown and Alive keep the session.
-	Unknown Verdict = iota
+	Unknown Fate = iota
 	Alive
 	// Dead: no process of this run is at work any more, and none will start.
 	Dead
@@ -214,7 +214,7 @@ func (r *Repository) newPass(ctx context.Context, spec MaintainSpec) (*pass, err
 		spec.Report = func(Act) {}
 	}
 	if spec.Judge == nil {
-		spec.Judge = func(context.Context, Session) (Verdict, error) { return Unknown, nil }
+		spec.Judge = func(context.Context, Session) (Fate, error) { return Unknown, nil }
 	}
 	store := &counted{Deleter: spec.Store}
 	repo := r.over(store)

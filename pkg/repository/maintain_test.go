@@ -42,7 +42,7 @@ func newCollector(t *testing.T) *collector {
 func (c *collector) maintainSpec(remove ...*repository.Result) repository.MaintainSpec {
 	s := repository.MaintainSpec{
 		Store: c.faults, Key: c.key, Now: c.now, Interval: time.Hour,
-		Judge: func(context.Context, repository.Session) (repository.Verdict, error) {
+		Judge: func(context.Context, repository.Session) (repository.Fate, error) {
 			if c.dead {
 				return repository.Dead, nil
 			}

@@ -291,6 +291,12 @@ func (m *machine) stands(run keys.ID) bool {
 	return slices.ContainsFunc(m.sessions, func(s *pin) bool { return s.run == run && !s.ended })
 }
 
+// listedAs is the key by which tables list an object of a run.
+func listedAs(key string) string {
+	_, first, _ := layout.OfRun(key) // keys of runs were parsed when they were listed
+	return first
+}
+
 // useless are the objects of runs that no commit which stays reaches.
 func (m *machine) useless() []objectstore.Info {
 	var out []objectstore.Info
@@ -299,7 +305,7 @@ func (m *machine) useless() []objectstore.Info {
 			continue
 		}
 		for _, info := range list {
-			if o, _ := layout.ParseRunObject(info.Key); !m.reach[o.Name] {
+			if !m.reach[listedAs(info.Key)] {
 				out = append(out, info)
 			}
 		}

@@ -110,12 +110,12 @@ func (m *machine) listRuns(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		o, ok := layout.ParseRunObject(info.Key)
-		if !ok {
+		o, _, err := layout.OfRun(info.Key)
+		if err != nil {
 			m.result.Unexplained.add(info.Size)
 			continue
 		}
-		m.runs[o.Run] = append(m.runs[o.Run], info)
+		m.runs[o.Origin.Run] = append(m.runs[o.Origin.Run], info)
 	}
 	return nil
 }
@@ -158,11 +158,11 @@ func (m *machine) judge(ctx context.Context) error {
 		if err := m.read(ctx, s); err != nil {
 			return err
 		}
-		verdict, err := m.verdict(ctx, s)
+		fate, err := m.fate(ctx, s)
 		if err != nil {
 			return err
 		}
-		s.dead = verdict == Dead
+		s.dead = fate == Dead
 		if s.ended || !s.dead {
 			continue
 		}
@@ -220,7 +220,7 @@ func (m *machine) saidDone(ctx context.Context, s *commit.Session) (bool, error)
 	return err == nil, err
 }
 
-func (m *machine) verdict(ctx context.Context, s *pin) (Verdict, error) {
+func (m *machine) fate(ctx context.Context, s *pin) (Fate, error) {
 	if s.session == nil || s.session.Kind == commit.BaseSession || !slices.Contains(m.spec.Owners, s.session.Owner) {
 		return Unknown, nil
 	}

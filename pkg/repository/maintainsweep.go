@@ -24,8 +24,7 @@ func (m *machine) sweep(ctx context.Context) error {
 		return err
 	}
 	for _, info := range useless {
-		o, _ := layout.ParseRunObject(info.Key)
-		if _, err := m.delete(ctx, info, "no backup reaches it", !unknown && !held[o.Name]); err != nil {
+		if _, err := m.delete(ctx, info, "no backup reaches it", !unknown && !held[listedAs(info.Key)]); err != nil {
 			return err
 		}
 	}
@@ -113,7 +112,7 @@ func (m *machine) delete(ctx context.Context, info objectstore.Info, reason stri
 	}
 	m.deletes++
 	m.result.Deleted.add(info.Size)
-	if o, ok := layout.ParseRunObject(info.Key); ok && o.Kind != 'k' {
+	if o, _, err := layout.OfRun(info.Key); err == nil && o.Kind != layout.KindDataKey {
 		m.result.Packs.add(info.Size)
 	}
 	return true, nil

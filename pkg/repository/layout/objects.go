@@ -12,7 +12,6 @@ import (
 const (
 	Sessions   = "s/"
 	Tombstones = "t/"
-	Runs       = "r/"
 )
 
 // CandidatesPrefix begins the keys of lists of candidates.
@@ -53,50 +52,17 @@ func ParseTombstone(key string) (CommitName, error) {
 	return ParseCommit(Commits + rest)
 }
 
-// RunObject is what the key of an object of a run says.
-type RunObject struct {
-	VM  keys.ID
-	Run keys.ID
-	// Kind is 'p', 'i' or 'k': data pack, index pack, data key.
-	Kind    byte
-	Attempt uint16
-	// Name of the object that a table lists: for a further file of a data key, the
-	// first file of that key.
-	Name string
-}
-
-// ParseRunObject reads the key of an object of a run; ok is false for what no program
-// of this version has put there.
-func ParseRunObject(key string) (o RunObject, ok bool) {
-	parts := strings.Split(key, "/")
-	if len(parts) != 4 || parts[0]+"/" != Runs || len(parts[3]) < 2 {
-		return o, false
-	}
-	vm, err := keys.ParseID(parts[1])
-	run, err2 := keys.ParseID(parts[2])
-	if err != nil || err2 != nil {
-		return o, false
-	}
-	o = RunObject{VM: vm, Run: run, Kind: parts[3][0], Name: key}
-	rest := parts[3][1:]
-	switch o.Kind {
-	case 'k':
-		rest, ok = strings.CutSuffix(rest, ".age")
-		if !ok {
-			return o, false
+// OfRun reads the key of an object of a run, also of a further file of a data key. first
+// is the key that tables list it by: for such a file, that of the key's first one.
+func OfRun(key string) (o RunObject, first string, err error) {
+	first = key
+	slash := strings.LastIndexByte(key, '/') + 1
+	if name := key[slash:]; strings.HasPrefix(name, string(KindDataKey)) {
+		attempt, _, more := strings.Cut(name, "-")
+		if more && strings.HasSuffix(name, ".age") {
+			first = key[:slash] + attempt + ".age"
 		}
-		rest, _, _ = strings.Cut(rest, "-")
-	case 'p', 'i':
-		if rest, _, ok = strings.Cut(rest, "-"); !ok {
-			return o, false
-		}
-	default:
-		return o, false
 	}
-	n, err := strconv.ParseUint(rest, 10, 16)
-	o.Attempt = uint16(n)
-	if o.Kind == 'k' {
-		o.Name = DataKey(vm, keys.Origin{Run: run, Attempt: o.Attempt})
-	}
-	return o, err == nil && n > 0
+	o, err = ParseRunObject(first)
+	return o, first, err
 }
