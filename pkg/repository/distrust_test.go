@@ -53,8 +53,12 @@ func TestDamageIsSentAgain(t *testing.T) {
 			spec.Damaged = keysOf(again.Damaged)
 			four, err := w.try(spec, third)
 			must(t, err)
-			if n := sent(four); n != 0 {
-				t.Errorf("%s %q: the second backup after sent %d bytes again", m.name, key, n)
+			spec = w.spec("five", &four) // the one before may renew packs of which little is left
+			spec.Damaged = keysOf(again.Damaged)
+			five, err := w.try(spec, third)
+			must(t, err)
+			if n := sent(five); n != 0 {
+				t.Errorf("%s %q: the third backup after sent %d bytes again", m.name, key, n)
 			}
 			all += sent(three)
 			if sent(three) < int64(len(third.disks[0])) {

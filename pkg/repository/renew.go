@@ -2,6 +2,7 @@ package repository
 
 import (
 	"context"
+	"fmt"
 
 	"github.com/vmstate/vmstate/pkg/repository/index"
 )
@@ -15,24 +16,20 @@ type renewal map[uint64]bool
 // thin reports whether less than half of a data pack is reached.
 func thin(p *index.Pack) bool { return p.Kind == index.DataPack && p.Live < p.Total-p.Live }
 
-// openRenewal reads the parent's pack table, once, before the first volume.
+// openRenewal reads the parent's pack table, once, before the first volume. Of what cannot
+// be read of it nothing is renewed; others see to that.
 func (b *Backup) openRenewal(ctx context.Context) error {
 	if b.renew != nil || b.parent == nil {
 		return nil
 	}
 	b.renew = renewal{}
-	table, err := index.OpenPacks(ctx, b.nodes, b.objects, b.parent.record.Packs)
-	if err != nil {
-		return parentError(err)
-	}
-	err = table.All(ctx, func(ordinal uint64, p index.Pack) error {
-		if thin(&p) {
-			b.renew[ordinal] = true
+	err := b.parentPacks(ctx, func(p index.Numbered[index.Pack]) {
+		if thin(&p.Entry) {
+			b.renew[p.Ordinal] = true
 		}
-		return nil
-	})
+	}, func(Extent) {})
 	if err != nil {
-		return parentError(err)
+		return fmt.Errorf("read parent: %w", err)
 	}
 	return nil
 }
