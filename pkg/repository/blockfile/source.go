@@ -1,6 +1,7 @@
 // Package blockfile reads and writes disks that are files or block devices: holes
 // are found where the kernel tells of them, zeros are made without writing them, and
-// the page cache of the node is left as it was.
+// the page cache of the node is left as it was. That is on Linux; elsewhere files are
+// read and written plainly, and only found and made sparse where that is easy.
 package blockfile
 
 import (
@@ -11,8 +12,6 @@ import (
 	"iter"
 	"os"
 	"sync/atomic"
-
-	"golang.org/x/sys/unix"
 )
 
 // Extent is a range that may hold data.
@@ -43,7 +42,7 @@ func Open(path string) (*Source, error) {
 	if s.size, s.logicalBlock, s.device, err = measure(f); err != nil {
 		return nil, errors.Join(err, f.Close())
 	}
-	_ = unix.Fadvise(int(f.Fd()), 0, 0, unix.FADV_SEQUENTIAL)
+	inOrder(f)
 	s.direct = openDirect(path, os.O_RDONLY)
 	return s, nil
 }
@@ -61,7 +60,7 @@ func measure(f *os.File) (size int64, logicalBlock int, device bool, err error) 
 	default:
 		return 0, 0, false, fmt.Errorf("%q is neither a regular file nor a block device", f.Name())
 	}
-	if logicalBlock, err = unix.IoctlGetInt(int(f.Fd()), unix.BLKSSZGET); err != nil {
+	if logicalBlock, err = sectorSize(f); err != nil {
 		return 0, 0, false, fmt.Errorf("sector size of %q: %w", f.Name(), err)
 	}
 	size, err = f.Seek(0, io.SeekEnd)
@@ -93,7 +92,7 @@ func (s *Source) buffered(p []byte, off int64) (int, error) {
 	n, err := s.file.ReadAt(p, off)
 	from := s.dropped.Load()
 	if end := off + int64(n); end-from >= dropEvery && s.dropped.CompareAndSwap(from, end) {
-		_ = unix.Fadvise(int(s.file.Fd()), from, end-from, unix.FADV_DONTNEED)
+		forget(s.file, from, end-from)
 	}
 	return n, err
 }

@@ -5,9 +5,6 @@ import (
 	"fmt"
 	"iter"
 	"os"
-	"unsafe"
-
-	"golang.org/x/sys/unix"
 )
 
 // Target is a disk to be written and read back. It may be used by several goroutines.
@@ -28,6 +25,9 @@ func Create(path string, size int64) (*Target, error) {
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o660)
 	if err != nil {
 		return nil, err
+	}
+	if err := makeSparse(f); err != nil {
+		return nil, errors.Join(fmt.Errorf("make %q sparse: %w", path, err), f.Close())
 	}
 	if err := f.Truncate(size); err != nil {
 		return nil, errors.Join(err, f.Close())
@@ -97,13 +97,7 @@ func (t *Target) Zero(off, length int64) error {
 	if length <= 0 {
 		return nil
 	}
-	var err error
-	if t.device {
-		err = ioctlRange(t.file, unix.BLKZEROOUT, blockRange{uint64(off), uint64(length)})
-	} else {
-		err = unix.Fallocate(int(t.file.Fd()), unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, off, length)
-	}
-	if err == nil {
+	if zeroRange(t.file, t.device, off, length) == nil {
 		return nil
 	}
 	return t.writeZeros(off, length)
@@ -124,10 +118,10 @@ func (t *Target) writeZeros(off, length int64) error {
 // Sync makes everything written durable and forgets what the page cache holds of
 // it, so that reads come from the disk.
 func (t *Target) Sync() error {
-	if err := unix.Fdatasync(int(t.file.Fd())); err != nil {
+	if err := datasync(t.file); err != nil {
 		return fmt.Errorf("sync %q: %w", t.file.Name(), err)
 	}
-	_ = unix.Fadvise(int(t.file.Fd()), 0, 0, unix.FADV_DONTNEED)
+	forget(t.file, 0, 0)
 	return nil
 }
 
@@ -138,17 +132,4 @@ func (t *Target) Close() error {
 		err = errors.Join(err, t.direct.Close())
 	}
 	return err
-}
-
-// blockRange is the argument of BLKZEROOUT and its like.
-type blockRange struct {
-	offset, length uint64
-}
-
-func ioctlRange(f *os.File, request uint, r blockRange) error {
-	_, _, errno := unix.Syscall(unix.SYS_IOCTL, f.Fd(), uintptr(request), uintptr(unsafe.Pointer(&r)))
-	if errno != 0 {
-		return errno
-	}
-	return nil
 }
