@@ -5,10 +5,10 @@
 package config
 
 import (
-	"bytes"
 	"encoding/json"
-	"fmt"
 	"time"
+
+	"github.com/vmstate/vmstate/pkg/task"
 )
 
 // Config is the task of one mover. Exactly the section of its subcommand is set.
@@ -179,14 +179,11 @@ func (c Config) Encode() ([]byte, error) {
 	return json.Marshal(c)
 }
 
-// Decode reads what Encode wrote. A member that this version does not know is an
-// error: a mover that leaves out half of what it was told is worse than none.
+// Decode reads what Encode wrote, strictly (package task).
 func Decode(b []byte) (Config, error) {
 	var c Config
-	d := json.NewDecoder(bytes.NewReader(b))
-	d.DisallowUnknownFields()
-	if err := d.Decode(&c); err != nil {
-		return Config{}, fmt.Errorf("decode config of the mover: %w", err)
+	if err := task.Decode(b, "mover", &c); err != nil {
+		return Config{}, err
 	}
 	return c, nil
 }

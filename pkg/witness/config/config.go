@@ -5,10 +5,11 @@
 package config
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
+
+	"github.com/vmstate/vmstate/pkg/task"
 )
 
 // SecretKey is the key in each Secret of a witness that holds one chunk of the state
@@ -54,14 +55,11 @@ func (c Config) Encode() ([]byte, error) {
 	return json.Marshal(c)
 }
 
-// Decode reads what Encode wrote. A member that this version does not know, or one
-// that is missing, is an error.
+// Decode reads what Encode wrote, strictly (package task). What is missing is an error.
 func Decode(b []byte) (Config, error) {
 	var c Config
-	d := json.NewDecoder(bytes.NewReader(b))
-	d.DisallowUnknownFields()
-	if err := d.Decode(&c); err != nil {
-		return Config{}, fmt.Errorf("decode config of the witness: %w", err)
+	if err := task.Decode(b, "witness", &c); err != nil {
+		return Config{}, err
 	}
 	if err := c.validate(); err != nil {
 		return Config{}, fmt.Errorf("config of the witness: %w", err)
