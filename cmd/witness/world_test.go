@@ -16,7 +16,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/klauspost/compress/zstd"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -28,6 +27,7 @@ import (
 	"github.com/vmstate/vmstate/pkg/firmware"
 	"github.com/vmstate/vmstate/pkg/witness/config"
 	"github.com/vmstate/vmstate/test/build"
+	"github.com/vmstate/vmstate/test/firmwaredata"
 	"github.com/vmstate/vmstate/test/kube"
 )
 
@@ -237,28 +237,10 @@ func (p *process) end(t *testing.T) error {
 // stateFolder is the state volume of a machine that has booted.
 func stateFolder(t *testing.T) string {
 	t.Helper()
-	root, err := kube.Root()
-	if err != nil {
-		t.Fatal(err)
-	}
-	read := func(name string) []byte {
-		b, err := os.ReadFile(filepath.Join(root, "pkg/firmware/testdata", name))
-		if err != nil {
-			t.Fatal(err)
-		}
-		return b
-	}
-	z, err := zstd.NewReader(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer z.Close()
-	vars, err := z.DecodeAll(read("secureboot_VARS.fd.zst"), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
 	dir := t.TempDir()
-	for name, content := range map[string][]byte{varsFD: vars, permall: read("tpm2-00.permall")} {
+	for name, content := range map[string][]byte{
+		varsFD: firmwaredata.File(t, "secureboot_VARS.fd.zst"), permall: firmwaredata.File(t, "tpm2-00.permall"),
+	} {
 		if err := os.MkdirAll(filepath.Dir(filepath.Join(dir, name)), 0o700); err != nil {
 			t.Fatal(err)
 		}

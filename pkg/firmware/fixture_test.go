@@ -3,12 +3,11 @@ package firmware
 import (
 	"bytes"
 	"encoding/binary"
-	"os"
-	"path/filepath"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/klauspost/compress/zstd"
+
+	"github.com/vmstate/vmstate/test/firmwaredata"
 )
 
 const (
@@ -19,26 +18,7 @@ const (
 	permall       = "swtpm/" + testUUID + "/tpm2/tpm2-00.permall"
 )
 
-// fixture reads a file of testdata and decompresses it if its name says so.
-func fixture(t testing.TB, name string) []byte {
-	t.Helper()
-	b, err := os.ReadFile(filepath.Join("testdata", name))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if filepath.Ext(name) != ".zst" {
-		return b
-	}
-	z, err := zstd.NewReader(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer z.Close()
-	if b, err = z.DecodeAll(b, nil); err != nil {
-		t.Fatal(err)
-	}
-	return b
-}
+func fixture(t testing.TB, name string) []byte { return firmwaredata.File(t, name) }
 
 func expected() Expectation {
 	return Expectation{VMName: testVM, FirmwareUUID: testUUID, TPM: Persistent, EFI: Persistent}

@@ -9,8 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/klauspost/compress/zstd"
-
 	"github.com/vmstate/vmstate/pkg/firmware"
 	"github.com/vmstate/vmstate/pkg/mover/config"
 	"github.com/vmstate/vmstate/pkg/objectstore"
@@ -18,6 +16,7 @@ import (
 	"github.com/vmstate/vmstate/pkg/objectstore/probe"
 	"github.com/vmstate/vmstate/pkg/objectstore/storetest"
 	"github.com/vmstate/vmstate/pkg/repository/keys"
+	"github.com/vmstate/vmstate/test/firmwaredata"
 )
 
 const (
@@ -112,32 +111,12 @@ func stateTree(t *testing.T) firmware.Tree {
 	}
 	return firmware.Tree{Entries: []firmware.Entry{
 		dir("nvram"),
-		file("nvram/"+vmName+"_VARS.fd", fixture(t, "secureboot_VARS.fd.zst")),
+		file("nvram/"+vmName+"_VARS.fd", firmwaredata.File(t, "secureboot_VARS.fd.zst")),
 		dir("swtpm"),
 		dir("swtpm/" + vmUUID),
 		dir("swtpm/" + vmUUID + "/tpm2"),
-		file("swtpm/"+vmUUID+"/tpm2/tpm2-00.permall", fixture(t, "tpm2-00.permall")),
+		file("swtpm/"+vmUUID+"/tpm2/tpm2-00.permall", firmwaredata.File(t, "tpm2-00.permall")),
 	}}
-}
-
-func fixture(t *testing.T, name string) []byte {
-	t.Helper()
-	b, err := os.ReadFile(filepath.Join("..", "firmware", "testdata", name))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if filepath.Ext(name) != ".zst" {
-		return b
-	}
-	z, err := zstd.NewReader(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer z.Close()
-	if b, err = z.DecodeAll(b, nil); err != nil {
-		t.Fatal(err)
-	}
-	return b
 }
 
 // capture mounts state as the witness leaves it and returns its digest.
