@@ -49,6 +49,8 @@ check: $(LINT) $(CONTROLLER_GEN) ## What CI runs before the tests: generated fil
 .PHONY: lint
 lint: $(LINT) ## Linters, vet and import walls (.golangci.yml), in every module
 	@for m in $(MODULES); do echo "lint $$m"; (cd $$m && $(LINT) run --config $(CURDIR)/.golangci.yml ./...); done
+	@# The command line is for desks as well.
+	@for os in darwin windows; do echo "build kubectl-vmstate for $$os"; GOOS=$$os CGO_ENABLED=0 go build -o /dev/null ./cmd/kubectl-vmstate; done
 
 .PHONY: format
 format: # part of check
@@ -101,8 +103,9 @@ e2e: ## The whole way on the real cluster, checked; removes the cluster that it 
 ##@ Measuring
 
 .PHONY: bench
-bench: ## The engine against restic, as ratios; one "name value unit" a line
-	go -C test/bench run .
+bench: ## The engine against restic and kopia, with ratios; ARGS='-only unchanged -rounds 1', ARGS=-h for the rest
+	@$(CLUSTER) build --only s3
+	@go -C test/bench run . $(if $(filter-out file,$(origin ARGS)),$(ARGS))
 
 .PHONY: fuzz
 fuzz: ## Every fuzz target for FUZZTIME=20s each

@@ -3,70 +3,109 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
+	"runtime/pprof"
 	"time"
 
-	"github.com/vmstate/vmstate/pkg/objectstore/dirstore"
 	"github.com/vmstate/vmstate/pkg/repository"
 	"github.com/vmstate/vmstate/pkg/repository/blockfile"
 	"github.com/vmstate/vmstate/pkg/repository/keys"
 )
 
-// stepCommand makes this program one step of the engine instead of the measurement:
-// init, backup or restore, with what they share in files of the work directory.
+// stepCommand makes this program one step of the engine instead of the measurement.
 const stepCommand = "step"
+
+// task is one step.
+type task struct {
+	What    string // init, backup, restore or upload
+	State   string // file with what one step leaves for the next
+	Place   place
+	Image   string
+	Number  int    // of the backup to stand on, or to restore; -1 is the newest
+	Profile string // file for a CPU profile; empty for none
+}
+
+// told is what a step prints.
+type told struct {
+	Requests, Fetched, Written int64
+}
 
 // state is what one step leaves for the next.
 type state struct {
 	Keys      map[string][]byte
 	Identity  string
 	Recipient string
-	Last      *repository.CommitRef
+	Backups   []repository.CommitRef
 }
 
-func step(args []string) error {
-	if len(args) != 4 {
-		return fmt.Errorf("step takes what, state file, store and image; not %q", args)
+func (s *state) backupNumber(n int) (repository.CommitRef, bool) {
+	if n < 0 {
+		n += len(s.Backups)
 	}
-	ctx := context.Background()
-	what, file, store, image := args[0], args[1], args[2], args[3]
-	s := &state{}
-	if what != "init" {
-		body, err := os.ReadFile(file)
+	if n < 0 || n >= len(s.Backups) {
+		return repository.CommitRef{}, false
+	}
+	return s.Backups[n], true
+}
+
+func step(args []string) (err error) {
+	t := task{}
+	if len(args) != 1 {
+		return fmt.Errorf("%w: step takes a task", errUsage)
+	}
+	if err := json.Unmarshal([]byte(args[0]), &t); err != nil {
+		return err
+	}
+	if t.Profile != "" {
+		f, err := os.Create(t.Profile)
 		if err != nil {
 			return err
 		}
-		if err := json.Unmarshal(body, s); err != nil {
+		defer f.Close()
+		if err := pprof.StartCPUProfile(f); err != nil {
 			return err
 		}
+		defer pprof.StopCPUProfile()
 	}
-	var err error
-	switch what {
-	case "init":
-		err = s.init(ctx, store)
-	case "backup":
-		err = s.backup(ctx, store, image)
-	case "restore":
-		err = s.restore(ctx, store, image)
-	default:
-		err = fmt.Errorf("no step %q", what)
-	}
-	if err != nil {
-		return err
-	}
-	body, err := json.Marshal(s)
-	if err != nil {
-		return err
-	}
-	return os.WriteFile(file, body, 0o600)
+	return t.run(context.Background())
 }
 
-func (s *state) init(ctx context.Context, store string) error {
-	if err := os.MkdirAll(store, 0o700); err != nil {
+func (t *task) run(ctx context.Context) error {
+	s := &state{}
+	body, err := os.ReadFile(t.State)
+	if err == nil {
+		err = json.Unmarshal(body, s)
+	}
+	if err != nil && (t.What != "init" || !errors.Is(err, fs.ErrNotExist)) {
 		return err
 	}
+	switch t.What {
+	case "init":
+		*s = state{}
+		err = t.init(ctx, s)
+	case "backup":
+		err = t.backup(ctx, s)
+	case "restore":
+		err = t.restore(ctx, s)
+	case "upload":
+		err = t.upload(ctx)
+	default:
+		err = fmt.Errorf("%w: no step %q", errUsage, t.What)
+	}
+	if err != nil {
+		return err
+	}
+	if body, err = json.Marshal(s); err != nil {
+		return err
+	}
+	return os.WriteFile(t.State, body, 0o600)
+}
+
+func (t *task) init(ctx context.Context, s *state) error {
 	k, err := keys.Generate()
 	if err != nil {
 		return err
@@ -80,10 +119,14 @@ func (s *state) init(ctx context.Context, store string) error {
 	if err != nil {
 		return err
 	}
-	return repository.Init(ctx, dirstore.New(store), k, recipients)
+	store, err := t.Place.store()
+	if err != nil {
+		return err
+	}
+	return repository.Init(ctx, store, k, recipients)
 }
 
-func (s *state) backup(ctx context.Context, store, image string) error {
+func (t *task) backup(ctx context.Context, s *state) error {
 	k, err := keys.FromSecret(s.Keys)
 	if err != nil {
 		return err
@@ -92,20 +135,28 @@ func (s *state) backup(ctx context.Context, store, image string) error {
 	if err != nil {
 		return err
 	}
-	r, err := repository.OpenWithKeys(ctx, dirstore.New(store), k)
+	store, err := t.Place.store()
 	if err != nil {
 		return err
 	}
-	disk, err := blockfile.Open(image)
+	r, err := repository.OpenWithKeys(ctx, store, k)
+	if err != nil {
+		return err
+	}
+	disk, err := blockfile.Open(t.Image)
 	if err != nil {
 		return err
 	}
 	defer disk.Close()
-	b, err := r.Begin(ctx, repository.BackupSpec{
+	spec := repository.BackupSpec{
 		VM:      repository.VM{Namespace: "bench", Name: "vm", UID: "vm"},
 		Backup:  repository.BackupID{Namespace: "bench", Name: "backup", UID: time.Now().Format(time.RFC3339Nano)},
-		Created: time.Now(), Parent: s.Last, Recipients: recipients,
-	})
+		Created: time.Now(), Recipients: recipients,
+	}
+	if parent, ok := s.backupNumber(t.Number); ok {
+		spec.Parent = &parent
+	}
+	b, err := r.Begin(ctx, spec)
 	if err != nil {
 		return err
 	}
@@ -117,32 +168,74 @@ func (s *state) backup(ctx context.Context, store, image string) error {
 		return err
 	}
 	out, err := b.Commit(ctx, nil)
-	s.Last = &out.CommitRef
+	s.Backups = append(s.Backups, out.CommitRef)
 	return err
 }
 
-func (s *state) restore(ctx context.Context, store, image string) error {
+// restore brings a backup into a new file, or in place onto one that is there.
+func (t *task) restore(ctx context.Context, s *state) error {
 	ids, err := keys.ParseIdentities([]byte(s.Identity))
 	if err != nil {
 		return err
 	}
-	r, err := repository.OpenWithIdentities(ctx, dirstore.New(store), ids, nil)
+	store, err := t.Place.store()
 	if err != nil {
 		return err
 	}
-	c, err := r.Commit(ctx, *s.Last)
+	r, err := repository.OpenWithIdentities(ctx, store, ids, nil)
 	if err != nil {
 		return err
 	}
-	if err := os.MkdirAll(filepath.Dir(image), 0o700); err != nil {
-		return err
+	ref, ok := s.backupNumber(t.Number)
+	if !ok {
+		return fmt.Errorf("%w: there is no backup %d", errUsage, t.Number)
 	}
-	t, err := blockfile.Create(image, c.Volumes[0].Size)
+	c, err := r.Commit(ctx, ref)
 	if err != nil {
 		return err
 	}
-	if _, err := r.RestoreBlock(ctx, c, repository.RestoreSpec{Volume: "disk", Target: t, Fresh: true}); err != nil {
+	if err := os.MkdirAll(filepath.Dir(t.Image), 0o700); err != nil {
 		return err
 	}
-	return t.Close()
+	spec := repository.RestoreSpec{Volume: "disk"}
+	target, err := blockfile.Create(t.Image, c.Volumes[0].Size)
+	spec.Fresh = err == nil
+	if errors.Is(err, fs.ErrExist) {
+		target, err = blockfile.OpenTarget(t.Image, c.Volumes[0].Size)
+		spec.InPlace = true
+	}
+	if err != nil {
+		return err
+	}
+	spec.Target = target
+	out, err := r.RestoreBlock(ctx, c, spec)
+	if err = errors.Join(err, target.Close()); err != nil {
+		return err
+	}
+	return json.NewEncoder(os.Stdout).Encode(told{out.Requests, out.FetchedByte, out.DataBytes})
+}
+
+const (
+	uploadPacks = 32
+	uploadBytes = uploadPacks * uploadSize
+	uploadSize  = 32 << 20
+)
+
+// upload sends the same pack again and again: what is measured is the way to the
+// server.
+func (t *task) upload(ctx context.Context) error {
+	store, err := t.Place.store()
+	if err != nil {
+		return err
+	}
+	pack := make([]byte, uploadSize)
+	for i := range pack {
+		pack[i] = byte(i * i >> 9)
+	}
+	for i := range uploadPacks {
+		if _, err := store.Create(ctx, fmt.Sprintf("upload/%d", i), pack); err != nil {
+			return err
+		}
+	}
+	return nil
 }

@@ -22,31 +22,20 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/vmstate/vmstate/api/v1alpha1"
+	"github.com/vmstate/vmstate/test/assets"
 )
 
 // buildCommand builds all that this package starts.
 const buildCommand = "make parts"
 
-// Assets is the folder that the binaries are in: KUBEBUILDER_ASSETS if it is set, else where `make parts` puts them.
-func Assets() (string, error) {
-	if dir := os.Getenv("KUBEBUILDER_ASSETS"); dir != "" {
-		return dir, nil
-	}
-	dir, err := os.UserCacheDir()
-	if err != nil {
-		return "", fmt.Errorf("find the user's cache folder: %w", err)
-	}
-	return filepath.Join(dir, "vmstate", "assets"), nil
-}
-
 // Binary is the path of a program in the assets folder. A test that asks for one that is missing fails.
 func Binary(t testing.TB, name string) string {
 	t.Helper()
-	assets, err := Assets()
+	folder, err := assets.Folder()
 	if err != nil {
 		t.Fatal(err)
 	}
-	path, err := (&Cluster{assets: assets}).binary(name)
+	path, err := (&Cluster{assets: folder}).binary(name)
 	if err != nil {
 		t.Fatal(err)
 	}

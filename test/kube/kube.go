@@ -35,6 +35,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
 	"sigs.k8s.io/controller-runtime/pkg/log"
+
+	"github.com/vmstate/vmstate/test/assets"
 )
 
 // Part is what a server has beside Kubernetes' own kinds and those of vmstate and the snapshots.
@@ -113,7 +115,7 @@ func Start(parts ...Part) (*Cluster, error) {
 
 func (c *Cluster) start() error {
 	var err error
-	if c.assets, err = Assets(); err != nil {
+	if c.assets, err = assets.Folder(); err != nil {
 		return err
 	}
 	if c.directory, err = os.MkdirTemp("", "vmstate-kube-"); err != nil {

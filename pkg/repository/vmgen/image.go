@@ -5,7 +5,7 @@ import "io"
 const (
 	// group is the part of an image that is a hole or full of extents.
 	group = 16 << 20
-	// block is what Scatter overwrites at a time.
+	// block is what a change overwrites at a time.
 	block = 64 << 10
 )
 
@@ -93,22 +93,37 @@ func pick(x, zeros, texts, binaries, randoms uint64) kind {
 // the image named at Image has SHA-256
 // 61ddf7f5fcdbe64e710536f8ec5062553068313d967ae94e76c5d6bdba6bc500.
 func Scatter(w io.WriterAt, size int64, seed uint64, percent float64) error {
+	return change(w, size, seed, percent, 1)
+}
+
+// Cluster is Scatter with runs of 16 blocks, a MiB.
+func Cluster(w io.WriterAt, size int64, seed uint64, percent float64) error {
+	return change(w, size, seed, percent, 16)
+}
+
+func change(w io.WriterAt, size int64, seed uint64, percent float64, run int64) error {
 	words := newDictionary()
 	blocks := size / block
 	want := int(float64(blocks) * percent / 100)
 	r := &splitMix{seed ^ 0xC0FFEE}
 	buffer := make([]byte, block)
 	seen := map[int64]bool{}
+	free := func(n int64) bool { return n < blocks && !seen[n] && !isHole(seed, n*block/group) }
 	for len(seen) < want {
-		n := int64(r.below(uint64(blocks)))
-		if seen[n] || isHole(seed, n*block/group) {
+		first := int64(r.below(uint64(blocks)))
+		if isHole(seed, first*block/group) {
 			continue
 		}
-		seen[n] = true
-		x := r.below(100)
-		words.fill(pick(x, 10, 30, 75, 100), buffer, r.next())
-		if _, err := w.WriteAt(buffer, n*block); err != nil {
-			return err
+		for n := first; n < first+run && len(seen) < want; n++ {
+			if !free(n) {
+				continue
+			}
+			seen[n] = true
+			x := r.below(100)
+			words.fill(pick(x, 10, 30, 75, 100), buffer, r.next())
+			if _, err := w.WriteAt(buffer, n*block); err != nil {
+				return err
+			}
 		}
 	}
 	return nil
