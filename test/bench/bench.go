@@ -16,14 +16,16 @@ type bench struct {
 	size    int64
 	rounds  int
 	profile bool
+	table   bool
 
 	only, engines, stores []string
 
-	self    string
-	work    string // everything else, removed at the end
-	now     string // names what is kept of this run
-	server  *server
-	figures *figures
+	self     string
+	work     string // everything else, removed at the end
+	now      string // with profiles, it names what is kept of this run
+	profiles int
+	server   *server
+	figures  *figures
 }
 
 // say tells a person how far it is.
@@ -57,6 +59,9 @@ func (b *bench) run(ctx context.Context) (err error) {
 		return err
 	}
 	b.figures.print(os.Stdout)
+	if b.table {
+		b.figures.table(os.Stdout)
+	}
 	return nil
 }
 

@@ -51,7 +51,8 @@ const memory = "GOMEMLIMIT=176MiB"
 func (v *vmstate) step(ctx context.Context, t task) (cost, error) {
 	t.State, t.Place = filepath.Join(v.b.work, "vmstate.json"), *v.place
 	if v.b.profile {
-		t.Profile = filepath.Join(v.b.cache, fmt.Sprintf("cpu-%s-%s.pprof", v.place.suffix()+t.What, v.b.now))
+		v.b.profiles++
+		t.Profile = filepath.Join(v.b.cache, fmt.Sprintf("cpu-%s-%02d-%s%s.pprof", v.b.now, v.b.profiles, v.place.suffix(), t.What))
 	}
 	text, err := json.Marshal(t)
 	if err != nil {

@@ -47,6 +47,7 @@ func run() error {
 	flag.Int64Var(&b.size, "size", fullSize, "size of the vmgen-1 image in bytes")
 	flag.IntVar(&b.rounds, "rounds", 3, "how often to measure; medians are printed")
 	flag.BoolVar(&b.profile, "profile", false, "have the engine's steps write CPU profiles into the folder of the images")
+	flag.BoolVar(&b.table, "table", false, "print the rows of docs/performance.md as well")
 	only := flag.String("only", strings.Join(all, ","), "what to measure")
 	engines := flag.String("engines", strings.Join(engineNames, ","), "whom to measure")
 	stores := flag.String("stores", "dir,tls", "where backups go: dir is a directory, tls an S3 server over TLS")
