@@ -60,6 +60,14 @@ func (r *runner) chain(ctx context.Context) error {
 	r.add("chain", "stored", float64(bytes-full)/1e6, "MB")
 	r.add("chain", "objects", float64(objects), "objects")
 	r.requests("chain", r.place.traffic())
+	if err := r.restoreLast(ctx, image, bytes); err != nil {
+		return err
+	}
+	return r.place.empty()
+}
+
+// restoreLast restores the last backup of a chain that takes so many bytes.
+func (r *runner) restoreLast(ctx context.Context, image string, stored int64) error {
 	to := filepath.Join(r.bench.work, "restored")
 	defer os.RemoveAll(to)
 	if err := os.MkdirAll(to, 0o700); err != nil {
@@ -73,14 +81,11 @@ func (r *runner) chain(ctx context.Context) error {
 	r.add("chain_restore", "rss", c.rss, "MiB")
 	r.requests("chain_restore", r.place.traffic())
 	if r.name == "vmstate" {
-		if err := r.shares(c, bytes); err != nil {
+		if err := r.shares(c, stored); err != nil {
 			return err
 		}
 	}
-	if err := same(ctx, r.engine.restored(to), image); err != nil {
-		return err
-	}
-	return r.place.empty()
+	return same(ctx, r.engine.restored(to), image)
 }
 
 func change(image string, size int64, seed uint64) error {
