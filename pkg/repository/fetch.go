@@ -81,7 +81,7 @@ func (r *restore) fetch(ctx context.Context) error {
 func (w *restoreWorker) request(ctx context.Context, q request) error {
 	key := layout.DataPack(w.run.objects.vm, q.Origin, q.Number)
 	if err := w.read(ctx, key, q.Location); err != nil {
-		return fmt.Errorf("read %d bytes at %d of %q: %w", q.Length, q.Offset, key, readError(err))
+		return w.unread(ctx, q, fmt.Errorf("read %d bytes at %d of %q: %w", q.Length, q.Offset, key, readError(err)))
 	}
 	w.run.tell(func(p *RestoreProgress) {
 		p.Fetched += q.Length
@@ -90,7 +90,34 @@ func (w *restoreWorker) request(ctx context.Context, q request) error {
 	for _, f := range q.frames {
 		from := f.Pack.Offset - q.Offset
 		if err := w.frame(f, w.sealed[from:from+f.Pack.Length:from+f.Pack.Length]); err != nil {
-			return fmt.Errorf("frame at %d of %q: %w", f.Pack.Offset, key, err)
+			return err
+		}
+	}
+	return nil
+}
+
+// frameError names the frame that an error is about.
+func (r *restore) frameError(f *index.Frame, err error) error {
+	return fmt.Errorf("frame at %d of %q: %w", f.Pack.Offset, layout.DataPack(r.objects.vm, f.Pack.Origin, f.Pack.Number), err)
+}
+
+// unread goes on behind a request that failed for damage, in a salvage: frame by frame,
+// since those before a cut are still there.
+func (w *restoreWorker) unread(ctx context.Context, q request, err error) error {
+	if w.run.bad == nil || !isBroken(err) {
+		return err
+	}
+	if len(q.frames) == 1 || errors.Is(err, ErrMissing) {
+		for _, f := range q.frames {
+			if err := w.run.loseUnits(f.units, err); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	for _, f := range q.frames {
+		if err := w.request(ctx, request{f.Pack, []frameWork{f}}); err != nil {
+			return err
 		}
 	}
 	return nil
@@ -117,7 +144,7 @@ func (w *restoreWorker) read(ctx context.Context, key string, l index.Location) 
 func (w *restoreWorker) frame(f frameWork, sealed []byte) error {
 	var err error
 	if w.plain, err = w.opener(f.Frame).Open(w.plain, sealed, f.Counter, f.Raw, f.Length); err != nil {
-		return err
+		return w.run.loseUnits(f.units, w.run.frameError(f.Frame, err))
 	}
 	done := int64(0)
 	for from := 0; from < len(f.units); {
@@ -157,13 +184,14 @@ func (w *restoreWorker) write(units []wanted) (int, error) {
 	start := int(first.slot) * size
 	end, n := start, 0
 	for n < len(units) && units[n].unit == first.unit+uint64(n) && int(units[n].slot) == int(first.slot)+n {
-		end = start + n*size + w.run.length(units[n].unit)
-		if end > len(w.plain) {
-			return 0, fmt.Errorf("%w: slot %d is not in it", ErrDamaged, units[n].slot)
+		behind := start + n*size + w.run.length(units[n].unit)
+		if err := w.unit(units[n], start+n*size, behind); err != nil {
+			if n > 0 {
+				break // what is good before it is written first
+			}
+			return 1, w.run.loseUnits(units[:1], w.run.frameError(&w.run.window.frames[first.frame], err))
 		}
-		if !w.run.readBack && w.hasher.ID(w.plain[start+n*size:end]) != units[n].id {
-			return 0, w.run.wrongUnit(units[n])
-		}
+		end = behind
 		n++
 	}
 	at := int64(first.unit) * int64(size)
@@ -171,6 +199,17 @@ func (w *restoreWorker) write(units []wanted) (int, error) {
 		return 0, fmt.Errorf("write %d bytes at %d of the target: %w", end-start, at, err)
 	}
 	return n, nil
+}
+
+// unit proves that the frame holds a unit.
+func (w *restoreWorker) unit(u wanted, from, to int) error {
+	if to > len(w.plain) {
+		return fmt.Errorf("%w: slot %d is not in it", ErrDamaged, u.slot)
+	}
+	if !w.run.readBack && w.hasher.ID(w.plain[from:to]) != u.id {
+		return w.run.wrongUnit(u)
+	}
+	return nil
 }
 
 func (r *restore) wrongUnit(u wanted) error {
@@ -188,11 +227,11 @@ func (w *restoreWorker) blame(ctx context.Context, u wanted) error {
 	}
 	plain, err := w.opener(f).Open(nil, w.sealed, f.Counter, f.Raw, f.Length)
 	if err != nil {
-		return fmt.Errorf("frame at %d of %q: %w", f.Pack.Offset, key, err)
+		return w.run.frameError(f, err)
 	}
 	from := int(u.slot) * w.run.volume.Unit
 	if w.hasher.ID(plain[from:from+w.run.length(u.unit)]) != u.id {
-		return fmt.Errorf("frame at %d of %q: %w", f.Pack.Offset, key, w.run.wrongUnit(u))
+		return w.run.frameError(f, w.run.wrongUnit(u))
 	}
 	return fmt.Errorf("%w: unit at %d of the target is not what was written", ErrVerify, int64(u.unit)*int64(w.run.volume.Unit))
 }

@@ -3,6 +3,7 @@ package repository
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 
 	"github.com/vmstate/vmstate/pkg/repository/commit"
@@ -72,6 +73,12 @@ type restore struct {
 	objects  objects
 	readBack bool
 	from, to int64 // the range to be restored
+	// bad is what a salvage cannot bring back; nil if that is an error.
+	bad *badRanges
+	// gaps are parts before the next leaf whose index is lost; locked are the frames of the
+	// current leaf whose keys are.
+	gaps   []Extent
+	locked []int
 
 	window  window
 	workers []*restoreWorker
@@ -83,7 +90,14 @@ type restore struct {
 }
 
 func (r *Repository) newRestore(ctx context.Context, o *opened, v *commit.Volume, spec RestoreSpec) (*restore, error) {
-	k, err := r.openDataKeys(ctx, o)
+	return r.newRestoreOf(ctx, o, v, spec, nil)
+}
+
+// newRestoreOf is a restore, or with bad a salvage.
+func (r *Repository) newRestoreOf(
+	ctx context.Context, o *opened, v *commit.Volume, spec RestoreSpec, bad *badRanges,
+) (*restore, error) {
+	k, err := r.openDataKeys(ctx, o, bad != nil)
 	if err != nil {
 		return nil, err
 	}
@@ -91,7 +105,7 @@ func (r *Repository) newRestore(ctx context.Context, o *opened, v *commit.Volume
 		spec.Progress = func(RestoreProgress) {}
 	}
 	return &restore{
-		repo: r, opened: o, volume: v, spec: spec, keys: k,
+		repo: r, opened: o, volume: v, spec: spec, keys: k, bad: bad,
 		nodes: o.nodes(), objects: objects{r.store, o.header.VM},
 		progress: RestoreProgress{Volume: v.Name, Total: v.Size},
 	}, nil
@@ -121,6 +135,11 @@ func (r *restore) all(ctx context.Context, from, to int64) error {
 	leafBytes := int64(r.volume.Unit) * index.LeafUnits
 	r.from, r.to = from, min(to, r.volume.Size)
 	at, end := r.from, r.to
+	cursor.Lost = func(first, behind uint64, err error) error {
+		e := Extent{Offset: int64(first) * leafBytes, Length: int64(behind-first) * leafBytes}
+		r.gaps = append(r.gaps, e)
+		return r.lose(e.Offset, min(e.Offset+e.Length, r.volume.Size), err)
+	}
 	for leaf := uint64(from / leafBytes); ; leaf++ {
 		found, err := cursor.Seek(ctx, leaf)
 		if err != nil {
@@ -130,22 +149,36 @@ func (r *restore) all(ctx context.Context, from, to int64) error {
 		if found != index.End {
 			start = min(end, max(from, int64(found)*leafBytes))
 		}
-		if err := r.hole(ctx, at, start); err != nil {
+		if err := r.upTo(ctx, at, start); err != nil {
 			return err
 		}
 		if at = start; at >= end {
 			break
 		}
 		l, err := cursor.Leaf(ctx, r.volume.Unit)
-		if err != nil {
-			return err
+		if err == nil {
+			err = r.leaf(ctx, l, int64(found)*leafBytes)
+		} else {
+			err = r.lose(int64(found)*leafBytes, min(int64(found+1)*leafBytes, r.volume.Size), err)
 		}
-		if err := r.leaf(ctx, l, int64(found)*leafBytes); err != nil {
+		if err != nil {
 			return err
 		}
 		leaf, at = found, min(end, int64(found+1)*leafBytes)
 	}
 	return r.flush(ctx)
+}
+
+// upTo plans what is between two leaves: zeros, but for what a salvage cannot know.
+func (r *restore) upTo(ctx context.Context, from, to int64) error {
+	for _, e := range r.gaps {
+		if err := r.hole(ctx, from, min(e.Offset, to)); err != nil {
+			return err
+		}
+		from = max(from, min(to, e.Offset+e.Length))
+	}
+	r.gaps = r.gaps[:0]
+	return r.hole(ctx, from, to)
 }
 
 // hole plans zeros that no leaf tells of: of a large disk, they can be most of it.
@@ -197,10 +230,9 @@ func (r *restore) leaf(ctx context.Context, l *index.Leaf, start int64) error {
 	if want := r.leafUnits(start); len(l.Units) != want {
 		return fmt.Errorf("index leaf at %d: %w: %d units, not %d", start, ErrDamaged, len(l.Units), want)
 	}
-	for i := range l.Frames {
-		if err := r.keys.open(ctx, &l.Frames[i]); err != nil {
-			return err
-		}
+	r.locked = r.locked[:0]
+	if err := r.openKeys(ctx, l, start); err != nil {
+		return err
 	}
 	unit := int64(r.volume.Unit)
 	for i := range l.Units {
@@ -211,6 +243,9 @@ func (r *restore) leaf(ctx context.Context, l *index.Leaf, start int64) error {
 		u := &l.Units[i]
 		if !u.Data {
 			r.zero(at, min(at+unit, r.volume.Size))
+			continue
+		}
+		if slices.Contains(r.locked, int(u.Frame)) {
 			continue
 		}
 		r.window.add(&l.Frames[u.Frame], wanted{unit: uint64(at / unit), id: u.ID, slot: u.Slot})
@@ -249,6 +284,9 @@ func (r *restore) flush(ctx context.Context) error {
 		if err := r.verify(ctx); err != nil {
 			return err
 		}
+	}
+	if r.bad != nil {
+		r.bad.settle()
 	}
 	r.window.reset()
 	return nil
