@@ -29,6 +29,11 @@ var (
 	// ErrClockSkew: the store refuses requests because its clock and ours differ
 	// by more than it allows (15 minutes on S3).
 	ErrClockSkew = errors.New("clock differs too much from the store's")
+	// ErrLocked: a retention or a hold forbids to delete this version, or to shorten its
+	// retention. It ends with the retention's time; until then a retry is in vain.
+	ErrLocked = errors.New("object is locked")
+	// ErrNoLock: the bucket has no object lock, so that nothing can be retained in it.
+	ErrNoLock = errors.New("bucket has no object lock")
 	// ErrCorrupted: what the store kept or sent is not what was sent to it or
 	// asked of it, by size or checksum.
 	ErrCorrupted = errors.New("object corrupted on its way")

@@ -39,9 +39,23 @@ type Server struct {
 	args    []string
 }
 
+// Bucket is what the bucket of a server is like.
+type Bucket struct {
+	// TLS, with a certificate of its own.
+	TLS bool
+	// Versioned keeps versions; Locked has object lock, and so versions too.
+	Versioned, Locked bool
+}
+
 // Start runs a server on a loopback port for the length of the test. Without the
 // program, which `make parts` builds, the test fails: nothing would be proven.
 func Start(t testing.TB, overTLS bool) *Server {
+	t.Helper()
+	return StartWith(t, Bucket{TLS: overTLS})
+}
+
+// StartWith is Start with such a bucket.
+func StartWith(t testing.TB, b Bucket) *Server {
 	t.Helper()
 	dir := t.TempDir()
 	address := freePort(t)
@@ -50,19 +64,28 @@ func Start(t testing.TB, overTLS bool) *Server {
 		AccessKeyID: accessKey, SecretAccessKey: secretKey, Tries: 3,
 	}}
 	s.args = []string{"--port", address, "--quiet"}
-	if overTLS {
+	if b.TLS {
 		s.Options.Endpoint = "https://" + address
 		s.Options.CABundle = writeCertificate(t, dir)
 		s.args = append(s.args, "--cert", filepath.Join(dir, "cert.pem"), "--key", filepath.Join(dir, "key.pem"))
 	}
-	data := filepath.Join(dir, "data")
-	if err := os.Mkdir(data, 0o700); err != nil {
+	s.args = append(s.args, "posix")
+	if b.Versioned || b.Locked {
+		s.args = append(s.args, "--versioning-dir", makeDir(t, dir, "versions"))
+	}
+	s.args = append(s.args, makeDir(t, dir, "data"))
+	s.run(t)
+	s.makeBucket(t, b)
+	return s
+}
+
+func makeDir(t testing.TB, in, name string) string {
+	t.Helper()
+	dir := filepath.Join(in, name)
+	if err := os.Mkdir(dir, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	s.args = append(s.args, "posix", data)
-	s.run(t)
-	s.makeBucket(t)
-	return s
+	return dir
 }
 
 // run starts the process and waits until it accepts connections.
@@ -96,7 +119,21 @@ func (s *Server) kill() {
 	_ = s.cmd.Wait()
 }
 
-func (s *Server) makeBucket(t testing.TB) {
+func (s *Server) makeBucket(t testing.TB, b Bucket) {
+	t.Helper()
+	client := s.client(t)
+	if err := client.MakeBucket(t.Context(), bucket, minio.MakeBucketOptions{ObjectLocking: b.Locked}); err != nil {
+		t.Fatal(err)
+	}
+	if b.Versioned && !b.Locked {
+		if err := client.EnableVersioning(t.Context(), bucket); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// client is the library's own, for what is none of a store's business.
+func (s *Server) client(t testing.TB) *minio.Client {
 	t.Helper()
 	pool := x509.NewCertPool()
 	pool.AppendCertsFromPEM(s.Options.CABundle)
@@ -112,9 +149,7 @@ func (s *Server) makeBucket(t testing.TB) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := client.MakeBucket(t.Context(), bucket, minio.MakeBucketOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	return client
 }
 
 func freePort(t testing.TB) string {

@@ -11,23 +11,23 @@ import (
 )
 
 func (s *Store) Create(ctx context.Context, key string, body []byte) (objectstore.Info, error) {
-	call, err := s.before(Call{Op: Create, Key: key, Length: int64(len(body))})
-	if err != nil {
-		return objectstore.Info{}, err
-	}
-	info, err := s.inner.Create(ctx, key, body)
-	if lost := s.after(call); lost != nil {
-		return objectstore.Info{}, lost
-	}
-	return info, err
+	return around(s, Call{Op: Create, Key: key, Length: int64(len(body))}, func() (objectstore.Info, error) {
+		return s.inner.Create(ctx, key, body)
+	})
 }
 
 func (s *Store) Open(ctx context.Context, key string, offset, length int64) (io.ReadCloser, error) {
-	call, err := s.before(Call{Op: Open, Key: key, Offset: offset, Length: length})
+	return s.open(Call{Op: Open, Key: key, Offset: offset, Length: length}, func() (io.ReadCloser, error) {
+		return s.inner.Open(ctx, key, offset, length)
+	})
+}
+
+func (s *Store) open(call Call, open func() (io.ReadCloser, error)) (io.ReadCloser, error) {
+	call, err := s.before(call)
 	if err != nil {
 		return nil, err
 	}
-	r, err := s.inner.Open(ctx, key, offset, length)
+	r, err := open()
 	if lost := s.after(call); lost != nil {
 		if err == nil {
 			r.Close()
@@ -41,44 +41,15 @@ func (s *Store) Open(ctx context.Context, key string, offset, length int64) (io.
 }
 
 func (s *Store) Stat(ctx context.Context, key string) (objectstore.Info, error) {
-	call, err := s.before(Call{Op: Stat, Key: key})
-	if err != nil {
-		return objectstore.Info{}, err
-	}
-	info, err := s.inner.Stat(ctx, key)
-	if lost := s.after(call); lost != nil {
-		return objectstore.Info{}, lost
-	}
-	return info, err
+	return around(s, Call{Op: Stat, Key: key}, func() (objectstore.Info, error) { return s.inner.Stat(ctx, key) })
 }
 
 func (s *Store) List(ctx context.Context, prefix string) iter.Seq2[objectstore.Info, error] {
-	return func(yield func(objectstore.Info, error) bool) {
-		call, err := s.before(Call{Op: List, Key: prefix})
-		if err != nil {
-			yield(objectstore.Info{}, err)
-			return
-		}
-		for info, err := range s.inner.List(ctx, prefix) {
-			if !yield(info, err) {
-				return
-			}
-		}
-		if lost := s.after(call); lost != nil {
-			yield(objectstore.Info{}, lost)
-		}
-	}
+	return listed(s, prefix, s.inner.List(ctx, prefix))
 }
 
 func (s *Store) Delete(ctx context.Context, key string) error {
-	call, err := s.before(Call{Op: Delete, Key: key})
-	if err != nil {
-		return err
-	}
-	err = s.inner.Delete(ctx, key)
-	if lost := s.after(call); lost != nil {
-		return lost
-	}
+	_, err := around(s, Call{Op: Delete, Key: key}, func() (struct{}, error) { return struct{}{}, s.inner.Delete(ctx, key) })
 	return err
 }
 

@@ -13,12 +13,14 @@ import (
 type Op string
 
 const (
-	Create  Op = "Create"
-	Open    Op = "Open"
-	Stat    Op = "Stat"
-	List    Op = "List"
-	Delete  Op = "Delete"
-	Replace Op = "Replace"
+	Create    Op = "Create"
+	Open      Op = "Open"
+	Stat      Op = "Stat"
+	List      Op = "List"
+	Delete    Op = "Delete"
+	Replace   Op = "Replace"
+	Retention Op = "Retention"
+	Retain    Op = "Retain"
 )
 
 // Call is one call of a method. N counts all calls of one Store from 1. Key is

@@ -3,6 +3,7 @@ package faultstore_test
 import (
 	"errors"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -13,7 +14,14 @@ import (
 )
 
 func TestStore(t *testing.T) {
-	storetest.Run(t, func(*testing.T) objectstore.Store { return faultstore.New(memstore.New(), faultstore.Faults{}) })
+	plain := func() *faultstore.Store { return faultstore.New(memstore.New(), faultstore.Faults{}) }
+	versioned := func() *faultstore.Store {
+		return faultstore.New(memstore.NewVersioned(time.Now, nil), faultstore.Faults{})
+	}
+	storetest.Run(t, func(*testing.T) objectstore.Store { return plain() })
+	storetest.RunVersions(t, false, func(*testing.T) objectstore.Versioned { return plain() })
+	storetest.RunVersions(t, true, func(*testing.T) objectstore.Versioned { return versioned() })
+	storetest.RunLock(t, func(*testing.T) objectstore.Locker { return versioned() })
 }
 
 func TestFaults(t *testing.T) {

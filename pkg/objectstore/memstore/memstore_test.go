@@ -2,6 +2,7 @@ package memstore_test
 
 import (
 	"testing"
+	"time"
 
 	"github.com/vmstate/vmstate/pkg/objectstore"
 	"github.com/vmstate/vmstate/pkg/objectstore/memstore"
@@ -10,4 +11,11 @@ import (
 
 func TestStore(t *testing.T) {
 	storetest.Run(t, func(*testing.T) objectstore.Store { return memstore.New() })
+	storetest.RunVersions(t, false, func(*testing.T) objectstore.Versioned { return memstore.New() })
+}
+
+func TestVersioned(t *testing.T) {
+	storetest.Run(t, func(*testing.T) objectstore.Store { return memstore.NewVersioned(time.Now, nil) })
+	storetest.RunVersions(t, true, func(*testing.T) objectstore.Versioned { return memstore.NewVersioned(time.Now, nil) })
+	storetest.RunLock(t, func(*testing.T) objectstore.Locker { return memstore.NewVersioned(time.Now, nil) })
 }

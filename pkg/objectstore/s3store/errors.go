@@ -21,6 +21,7 @@ import (
 // objectstore's errors.
 var byCode = map[string]error{
 	minio.NoSuchKey:                    objectstore.ErrNotFound,
+	"NoSuchVersion":                    objectstore.ErrNotFound,
 	minio.NoSuchBucket:                 objectstore.ErrNoBucket,
 	minio.PreconditionFailed:           objectstore.ErrExists,
 	minio.InvalidRange:                 objectstore.ErrShort,
@@ -64,11 +65,8 @@ func translate(err error) error {
 		return nil
 	}
 	if resp, ok := errors.AsType[minio.ErrorResponse](err); ok {
-		kind, known := byCode[resp.Code]
-		if !known {
-			kind, known = byStatus[resp.StatusCode]
-		}
-		if !known {
+		kind := kindOf(resp)
+		if kind == nil {
 			return fmt.Errorf("server answered %s: %w", resp.Code, err)
 		}
 		return fmt.Errorf("%w: server answered %s: %w", kind, resp.Code, regionHint(resp))
@@ -77,6 +75,17 @@ func translate(err error) error {
 		return fmt.Errorf("%w: %w", objectstore.ErrUnreachable, err)
 	}
 	return err
+}
+
+// kindOf is which of objectstore's errors an answer is, nil if it is none.
+func kindOf(resp minio.ErrorResponse) error {
+	if kind := denial(resp); kind != nil {
+		return kind
+	}
+	if kind, known := byCode[resp.Code]; known {
+		return kind
+	}
+	return byStatus[resp.StatusCode]
 }
 
 // regionHint names the region that a server says the bucket is in.

@@ -14,19 +14,22 @@ import (
 )
 
 func (s *Store) Open(ctx context.Context, key string, offset, length int64) (io.ReadCloser, error) {
-	if err := objectstore.CheckKey(key); err != nil {
+	return s.open(ctx, &reader{key: key, pos: offset, end: offset + length}, length)
+}
+
+func (s *Store) open(ctx context.Context, r *reader, length int64) (io.ReadCloser, error) {
+	if err := objectstore.CheckKey(r.key); err != nil {
 		return nil, err
 	}
-	if offset < 0 {
-		return nil, fmt.Errorf("open %q at %d: %w", key, offset, objectstore.ErrShort)
+	if r.pos < 0 {
+		return nil, fmt.Errorf("open %q at %d: %w", r.key, r.pos, objectstore.ErrShort)
 	}
-	r := &reader{ctx: ctx, store: s, key: key, pos: offset, end: offset + length}
+	r.ctx, r.store = ctx, s
 	if length < 0 {
 		r.end = -1
 	}
-	err := r.open()
-	if err != nil {
-		return nil, fmt.Errorf("open %q at %d: %w", key, offset, err)
+	if err := r.open(); err != nil {
+		return nil, fmt.Errorf("open %q%s at %d: %w", r.key, ofVersion(r.version), r.pos, err)
 	}
 	return r, nil
 }
@@ -34,14 +37,15 @@ func (s *Store) Open(ctx context.Context, key string, offset, length int64) (io.
 // reader reads one range of one version of an object, over as many connections
 // as that takes.
 type reader struct {
-	ctx   context.Context
-	store *Store
-	key   string
-	etag  string
-	pos   int64 // of the next byte
-	end   int64 // behind the last byte; -1 until the first answer tells the object's end
-	body  io.ReadCloser
-	fails int // connections in a row that broke without a byte
+	ctx     context.Context
+	store   *Store
+	key     string
+	version string // empty for the latest
+	etag    string
+	pos     int64 // of the next byte
+	end     int64 // behind the last byte; -1 until the first answer tells the object's end
+	body    io.ReadCloser
+	fails   int // connections in a row that broke without a byte
 }
 
 // open begins the read. A range of no bytes cannot be asked for in HTTP; there, and
@@ -53,7 +57,7 @@ func (r *reader) open() error {
 			return err
 		}
 	}
-	info, err := r.store.Stat(r.ctx, r.key)
+	info, err := r.store.StatVersion(r.ctx, r.key, r.version)
 	if err != nil {
 		return err
 	}
@@ -82,7 +86,7 @@ func (r *reader) request() error {
 }
 
 func (r *reader) options() minio.GetObjectOptions {
-	var opt minio.GetObjectOptions
+	opt := minio.GetObjectOptions{VersionID: r.version}
 	switch {
 	case r.end >= 0:
 		opt.Set("Range", fmt.Sprintf("bytes=%d-%d", r.pos, r.end-1))

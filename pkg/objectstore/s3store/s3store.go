@@ -52,6 +52,8 @@ type Options struct {
 	CABundle []byte
 	// Checksum is what the server verifies a PUT by; empty means SHA256.
 	Checksum Checksum
+	// Lock is the retention of new objects; nil for none.
+	Lock *Lock
 	// Tries bounds how often one request is tried while the store is unreachable.
 	// The waits between double from 0.2 s to 10 s. 0 means 10 tries, about a minute.
 	Tries int
@@ -67,6 +69,7 @@ type Store struct {
 	bucket   string
 	prefix   string
 	checksum Checksum
+	lock     *Lock
 	tries    int
 	clock    *clock
 }
@@ -108,6 +111,7 @@ func New(opt Options) (*Store, error) {
 		bucket:   opt.Bucket,
 		prefix:   strings.Trim(opt.Prefix, "/"),
 		checksum: opt.Checksum,
+		lock:     opt.Lock,
 		tries:    opt.Tries,
 		clock:    clock,
 	}, nil
@@ -145,31 +149,17 @@ func rootCAs(bundle []byte) (*x509.CertPool, error) {
 }
 
 func (s *Store) Stat(ctx context.Context, key string) (objectstore.Info, error) {
-	if err := objectstore.CheckKey(key); err != nil {
-		return objectstore.Info{}, err
-	}
-	var found minio.ObjectInfo
-	err := s.try(ctx, func() (err error) {
-		found, err = s.core.StatObject(ctx, s.bucket, s.object(key), minio.StatObjectOptions{})
-		return err
-	})
-	if err != nil {
-		err = s.because(ctx, key, err)
-	}
-	if err != nil {
-		return objectstore.Info{}, fmt.Errorf("stat %q: %w", key, err)
-	}
-	return objectstore.Info{Key: key, Size: found.Size, VersionID: version(found.VersionID)}, nil
+	return s.StatVersion(ctx, key, "")
 }
 
 // because finds out what a HEAD could not say: its answer has no body, so that an
 // absent bucket, an absent object and an unknown user may look the same.
-func (s *Store) because(ctx context.Context, key string, bare error) error {
+func (s *Store) because(ctx context.Context, key, id string, bare error) error {
 	if resp, ok := errors.AsType[minio.ErrorResponse](bare); !ok || resp.StatusCode >= http.StatusInternalServerError {
 		return bare
 	}
 	err := s.try(ctx, func() error {
-		body, _, _, err := s.core.GetObject(ctx, s.bucket, s.object(key), minio.GetObjectOptions{})
+		body, _, _, err := s.core.GetObject(ctx, s.bucket, s.object(key), minio.GetObjectOptions{VersionID: id})
 		if err == nil {
 			err = body.Close()
 		}
@@ -200,12 +190,4 @@ func (s *Store) object(key string) string {
 		return key
 	}
 	return s.prefix + "/" + key
-}
-
-// version leaves out the name that S3 gives to what was written without versioning.
-func version(id string) string {
-	if id == "null" {
-		return ""
-	}
-	return id
 }
