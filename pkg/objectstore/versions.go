@@ -35,8 +35,9 @@ type Versioned interface {
 	StatVersion(ctx context.Context, key, id string) (Info, error)
 
 	// Versions yields the versions and markers of all keys that begin with prefix, in
-	// byte order of the keys, the newest of a key first. An error comes last and ends
-	// the list, as in List.
+	// byte order of the keys. Of one key the latest comes first, the others behind it:
+	// objects from the newest to the oldest, and markers between them in no order. An
+	// error comes last and ends the list, as in List.
 	Versions(ctx context.Context, prefix string) iter.Seq2[Version, error]
 
 	// DeleteVersion removes one version or marker for good. Deleting an absent one

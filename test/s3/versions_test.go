@@ -10,38 +10,36 @@ import (
 )
 
 // fresh opens an empty part of the bucket each time.
-func fresh[S any](srv *Server, as func(*s3store.Store) S) func(t *testing.T) S {
+func fresh(srv *Server) func(t *testing.T) *s3store.Store {
 	n := 0
-	return func(t *testing.T) S {
+	return func(t *testing.T) *s3store.Store {
 		t.Helper()
 		n++
 		opt := srv.Options
-		opt.Prefix = fmt.Sprintf("%s/%d", opt.Prefix, n)
+		opt.Prefix = fmt.Sprintf("part-%d", n)
 		s, err := s3store.New(opt)
 		if err != nil {
 			t.Fatal(err)
 		}
-		return as(s)
+		return s
 	}
 }
 
-func asStore(s *s3store.Store) objectstore.Store         { return s }
-func asVersioned(s *s3store.Store) objectstore.Versioned { return s }
-func asLocker(s *s3store.Store) objectstore.Locker       { return s }
-
 // A bucket without versions is asked as one with them, and has one of each object.
 func TestUnversioned(t *testing.T) {
-	storetest.RunVersions(t, false, fresh(Start(t, false), asVersioned))
+	next := fresh(Start(t, false))
+	storetest.RunOneVersion(t, func(t *testing.T) objectstore.Versioned { return next(t) })
 }
 
 func TestVersioned(t *testing.T) {
 	srv := StartWith(t, Bucket{Versioned: true})
-	storetest.Run(t, fresh(srv, asStore))
-	storetest.RunVersions(t, true, fresh(srv, asVersioned))
+	next := fresh(srv)
+	storetest.Run(t, func(t *testing.T) objectstore.Store { return next(t) })
+	storetest.RunVersions(t, func(t *testing.T) storetest.Overwritable { return next(t) })
 }
 
 func TestLocked(t *testing.T) {
-	srv := StartWith(t, Bucket{Locked: true})
-	storetest.RunVersions(t, true, fresh(srv, asVersioned))
-	storetest.RunLock(t, fresh(srv, asLocker))
+	next := fresh(StartWith(t, Bucket{Locked: true}))
+	storetest.RunVersions(t, func(t *testing.T) storetest.Overwritable { return next(t) })
+	storetest.RunLock(t, func(t *testing.T) objectstore.Locker { return next(t) })
 }

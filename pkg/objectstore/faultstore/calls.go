@@ -59,15 +59,9 @@ func (s *Store) Replace(ctx context.Context, key string, body []byte) (objectsto
 	if !ok {
 		return objectstore.Info{}, fmt.Errorf("replace %q: %w", key, objectstore.ErrDenied)
 	}
-	call, err := s.before(Call{Op: Replace, Key: key, Length: int64(len(body))})
-	if err != nil {
-		return objectstore.Info{}, err
-	}
-	info, err := inner.Replace(ctx, key, body)
-	if lost := s.after(call); lost != nil {
-		return objectstore.Info{}, lost
-	}
-	return info, err
+	return around(s, Call{Op: Replace, Key: key, Length: int64(len(body))}, func() (objectstore.Info, error) {
+		return inner.Replace(ctx, key, body)
+	})
 }
 
 func (s *Store) before(call Call) (Call, error) {

@@ -9,6 +9,7 @@ import (
 	"encoding/binary"
 	"encoding/hex"
 	"fmt"
+	"io"
 	"time"
 
 	"github.com/minio/minio-go/v7"
@@ -110,19 +111,30 @@ func encodeCRC(crc uint32) string {
 }
 
 func (s *Store) put(ctx context.Context, key string, body []byte, sums sums) (minio.UploadInfo, error) {
-	opt := s.putOptions(sums)
+	opt := s.putOptions(key, sums)
 	opt.SetMatchETagExcept("*")
-	return s.core.PutObject(ctx, s.bucket, s.object(key), bytes.NewReader(body), int64(len(body)), sums.md5, sums.sha256, opt)
+	return s.send(ctx, key, body, sums, opt)
 }
 
 func (s *Store) putOver(ctx context.Context, key string, body []byte, sums sums) (minio.UploadInfo, error) {
-	return s.core.PutObject(ctx, s.bucket, s.object(key), bytes.NewReader(body), int64(len(body)), sums.md5, sums.sha256, s.putOptions(sums))
+	return s.send(ctx, key, body, sums, s.putOptions(key, sums))
 }
 
-func (s *Store) putOptions(sums sums) minio.PutObjectOptions {
+func (s *Store) send(ctx context.Context, key string, body []byte, sums sums, opt minio.PutObjectOptions) (minio.UploadInfo, error) {
+	var reader io.Reader = bytes.NewReader(body)
+	if s.upload != nil {
+		reader = &limitedBody{ctx: ctx, body: bytes.NewReader(body), limit: s.upload}
+	}
+	return s.core.PutObject(ctx, s.bucket, s.object(key), reader, int64(len(body)), sums.md5, sums.sha256, opt)
+}
+
+func (s *Store) putOptions(key string, sums sums) minio.PutObjectOptions {
 	// Without DisableContentSha256 the client cuts the body into signed chunks over
 	// plain http, at a quarter of the speed.
-	opt := minio.PutObjectOptions{DisableMultipart: true, DisableContentSha256: true}
+	opt := minio.PutObjectOptions{DisableMultipart: true, DisableContentSha256: true, ServerSideEncryption: s.sse}
+	if s.lock.covers(key) {
+		opt.Mode, opt.RetainUntilDate = retentionMode(s.lock.Mode), time.Now().Add(s.lock.For)
+	}
 	if sums.crc32cHeader != "" {
 		opt.UserMetadata = map[string]string{minio.ChecksumCRC32C.Key(): sums.crc32cHeader}
 	}

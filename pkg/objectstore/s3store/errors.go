@@ -71,6 +71,9 @@ func translate(err error) error {
 		}
 		return fmt.Errorf("%w: server answered %s: %w", kind, resp.Code, regionHint(resp))
 	}
+	if errors.Is(err, errCredentials) {
+		return fmt.Errorf("%w: %w", objectstore.ErrDenied, err)
+	}
 	if _, ok := errors.AsType[*url.Error](err); ok {
 		return fmt.Errorf("%w: %w", objectstore.ErrUnreachable, err)
 	}
@@ -119,21 +122,44 @@ func IsTLS(err error) bool {
 // enough. A body that did not arrive whole (ErrCorrupted) is sent again too.
 func (s *Store) try(ctx context.Context, request func() error) error {
 	for n := 1; ; n++ {
-		err := translate(request())
+		err := s.once(ctx, request)
 		if err == nil {
 			return nil
 		}
 		if ended := ctx.Err(); ended != nil {
 			return fmt.Errorf("%w: %w", ended, err)
 		}
+		tries := s.tries
 		again := errors.Is(err, objectstore.ErrUnreachable) || errors.Is(err, objectstore.ErrCorrupted)
-		if !again || IsTLS(err) || n >= s.tries {
+		if !again && s.stale(err) {
+			again, tries = true, 2*s.tries
+		}
+		if !again || IsTLS(err) || n >= tries {
 			return err
 		}
 		if ended := wait(ctx, n); ended != nil {
 			return fmt.Errorf("%w: %w", ended, err)
 		}
 	}
+}
+
+// once sends one request when it is its turn.
+func (s *Store) once(ctx context.Context, request func() error) error {
+	if err := s.pace.enter(ctx); err != nil {
+		return err
+	}
+	err := translate(request())
+	s.pace.leave(tooMuch(err))
+	if err == nil {
+		s.accepted.Store(true)
+	}
+	return err
+}
+
+// tooMuch tells an answer that asks for fewer requests.
+func tooMuch(err error) bool {
+	resp, ok := errors.AsType[minio.ErrorResponse](err)
+	return ok && (resp.StatusCode == http.StatusServiceUnavailable || resp.StatusCode == http.StatusTooManyRequests)
 }
 
 // wait pauses after try n: 0.2 s doubling up to 10 s, a random half of it.

@@ -27,10 +27,14 @@ func (l *Lock) covers(key string) bool {
 	return l != nil && (l.Covers == nil || l.Covers(key))
 }
 
-const invalidRequest = "InvalidRequest"
+const (
+	invalidRequest    = "InvalidRequest"
+	headerLockMode    = "X-Amz-Object-Lock-Mode"
+	headerRetainUntil = "X-Amz-Object-Lock-Retain-Until-Date"
+)
 
 // denials are the answers by which servers refuse to delete or change a version that is
-// locked, or say that a bucket has no lock. A row fits if the answer has one of the
+// locked, say that a bucket has no lock, or that there is no such version. A row fits if the answer has one of the
 // codes (any if there are none) and its text holds the words, whatever their case.
 var denials = []struct {
 	codes []string
@@ -45,13 +49,14 @@ var denials = []struct {
 	{[]string{"ObjectLocked", "ObjectUnderRetention"}, "", objectstore.ErrLocked, "versitygw until 1.0; Dell ECS: 409"},
 	{[]string{"RetentionPolicyNotMet", "ObjectUnderActiveHold"}, "", objectstore.ErrLocked, "Google Cloud Storage: 403 (gslib's tests)"},
 	{[]string{"FileImmutable", "FileLocked"}, "", objectstore.ErrLocked, "Alibaba OSS: 409 (error 0026-00000202)"},
+	{[]string{minio.InvalidArgument}, "version id", objectstore.ErrNotFound, "AWS for ids that are none of its own, versitygw for all that are absent"},
 	{[]string{"ObjectLockConfigurationNotFoundError", "NoSuchObjectLockConfiguration"}, "", objectstore.ErrNoLock, "AWS; Ceph RGW and versitygw for objects without retention"},
 	{[]string{invalidRequest}, "missing objectlockconfiguration", objectstore.ErrNoLock, "MinIO, Scality, Storj: PUT with retention"},
 	{[]string{invalidRequest}, "missing object lock configuration", objectstore.ErrNoLock, "AWS, versitygw (#1755): retention of an object"},
 	{[]string{invalidRequest}, "object lock not configured", objectstore.ErrNoLock, "Ceph RGW: bucket object lock not configured"},
 }
 
-// denial is what an answer says about locks, nil if nothing.
+// denial is what an answer says about locks and versions, nil if nothing.
 func denial(resp minio.ErrorResponse) error {
 	text := strings.ToLower(resp.Message)
 	for _, d := range denials {
@@ -87,28 +92,27 @@ func (s *Store) lockedBy(ctx context.Context, key, id string, refused error) err
 	return fmt.Errorf("%w until %s: %w", objectstore.ErrLocked, r.Until.UTC().Format(time.RFC3339), refused)
 }
 
+// Retention is read from the answer to a HEAD, which every server gives; what
+// GetObjectRetention answers is not of one form (versitygw 1.8.0 calls the element
+// ObjectLockRetention).
 func (s *Store) Retention(ctx context.Context, key, id string) (objectstore.Retention, error) {
-	if err := objectstore.CheckKey(key); err != nil {
-		return objectstore.Retention{}, err
-	}
-	var mode *minio.RetentionMode
-	var until *time.Time
-	err := s.try(ctx, func() (err error) {
-		mode, until, err = s.core.GetObjectRetention(ctx, s.bucket, s.object(key), id)
-		return err
-	})
-	switch {
-	case errors.Is(err, objectstore.ErrNoLock):
-		return objectstore.Retention{}, nil
-	case err != nil:
+	found, err := s.stat(ctx, key, id)
+	if err != nil {
 		return objectstore.Retention{}, fmt.Errorf("retention of %q%s: %w", key, ofVersion(id), err)
-	case until == nil || mode == nil:
-		return objectstore.Retention{}, nil
-	case *mode == minio.Compliance:
-		return objectstore.Retention{Mode: objectstore.Compliance, Until: *until}, nil
-	default:
-		return objectstore.Retention{Mode: objectstore.Governance, Until: *until}, nil
 	}
+	until := found.Metadata.Get(headerRetainUntil)
+	if until == "" {
+		return objectstore.Retention{}, nil
+	}
+	at, err := time.Parse(time.RFC3339, until)
+	if err != nil {
+		return objectstore.Retention{}, fmt.Errorf("retention of %q%s: %w: %w", key, ofVersion(id), objectstore.ErrCorrupted, err)
+	}
+	r := objectstore.Retention{Mode: objectstore.Governance, Until: at}
+	if strings.EqualFold(found.Metadata.Get(headerLockMode), string(minio.Compliance)) {
+		r.Mode = objectstore.Compliance
+	}
+	return r, nil
 }
 
 func (s *Store) Retain(ctx context.Context, key, id string, r objectstore.Retention) error {

@@ -86,7 +86,7 @@ func (r *reader) request() error {
 }
 
 func (r *reader) options() minio.GetObjectOptions {
-	opt := minio.GetObjectOptions{VersionID: r.version}
+	opt := minio.GetObjectOptions{VersionID: r.version, ServerSideEncryption: r.store.sse}
 	switch {
 	case r.end >= 0:
 		opt.Set("Range", fmt.Sprintf("bytes=%d-%d", r.pos, r.end-1))

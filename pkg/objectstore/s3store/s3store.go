@@ -15,10 +15,13 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/minio/minio-go/v7"
 	"github.com/minio/minio-go/v7/pkg/credentials"
+	"github.com/minio/minio-go/v7/pkg/encrypt"
+	"golang.org/x/time/rate"
 
 	"github.com/vmstate/vmstate/pkg/objectstore"
 )
@@ -46,8 +49,21 @@ type Options struct {
 	Region string
 	// Addressing; empty means Path.
 	Addressing Addressing
-	// AccessKeyID and SecretAccessKey are the credentials.
-	AccessKeyID, SecretAccessKey string
+	// Credentials: one of the four. AccessKeyID, SecretAccessKey and, for those that end,
+	// SessionToken; Reread, which is asked for them now and then; WebIdentity; or the role
+	// of the machine that we run on, which its metadata service gives (EC2, ECS, EKS pod
+	// identity).
+	AccessKeyID, SecretAccessKey, SessionToken string
+	Reread                                     func() (Keys, error)
+	WebIdentity                                *WebIdentity
+	InstanceRole                               bool
+	// Proxy is the HTTP proxy to go through; empty takes that of the environment
+	// (HTTPS_PROXY, HTTP_PROXY, NO_PROXY).
+	Proxy string
+	// Encryption by the server; nil asks for none.
+	Encryption *Encryption
+	// UploadBytesPerSecond bounds what is sent; 0 for no bound.
+	UploadBytesPerSecond int64
 	// CABundle holds certificates in PEM to trust beside those of the system.
 	CABundle []byte
 	// Checksum is what the server verifies a PUT by; empty means SHA256.
@@ -57,11 +73,10 @@ type Options struct {
 	// Tries bounds how often one request is tried while the store is unreachable.
 	// The waits between double from 0.2 s to 10 s. 0 means 10 tries, about a minute.
 	Tries int
+	// Stall ends a connection on which nothing has moved for so long; 0 means a minute.
+	// There is no limit on how long a request takes while bytes move.
+	Stall time.Duration
 }
-
-// stallTimeout ends a connection on which nothing has moved for so long. There is
-// no limit on how long a request takes while bytes move.
-const stallTimeout = time.Minute
 
 // Store keeps objects in a bucket.
 type Store struct {
@@ -70,8 +85,15 @@ type Store struct {
 	prefix   string
 	checksum Checksum
 	lock     *Lock
+	sse      encrypt.ServerSide
 	tries    int
 	clock    *clock
+	pace     *pace
+	upload   *rate.Limiter
+
+	credentials *credentials.Credentials
+	renewable   bool        // credentials may change
+	accepted    atomic.Bool // the store has taken them once
 }
 
 var _ objectstore.Deleter = (*Store)(nil)
@@ -85,9 +107,6 @@ func New(opt Options) (*Store, error) {
 	if endpoint.Host == "" || endpoint.Scheme != "https" && endpoint.Scheme != "http" || strings.Trim(endpoint.Path, "/") != "" {
 		return nil, fmt.Errorf("endpoint %q: want http:// or https:// and a host, nothing behind it", opt.Endpoint)
 	}
-	if opt.AccessKeyID == "" || opt.SecretAccessKey == "" {
-		return nil, fmt.Errorf("%w: accessKeyID or secretAccessKey is empty", objectstore.ErrDenied)
-	}
 	if opt.Checksum == "" {
 		opt.Checksum = SHA256
 	}
@@ -97,27 +116,48 @@ func New(opt Options) (*Store, error) {
 	if opt.Tries <= 0 {
 		opt.Tries = 10
 	}
-	roots, err := rootCAs(opt.CABundle)
-	if err != nil {
+	s := &Store{
+		bucket:    opt.Bucket,
+		prefix:    strings.Trim(opt.Prefix, "/"),
+		checksum:  opt.Checksum,
+		lock:      opt.Lock,
+		tries:     opt.Tries,
+		pace:      newPace(),
+		upload:    newLimit(opt.UploadBytesPerSecond),
+		renewable: opt.Reread != nil || opt.WebIdentity != nil || opt.InstanceRole,
+	}
+	if s.sse, err = opt.Encryption.serverSide(endpoint); err != nil {
 		return nil, err
 	}
-	clock := &clock{next: newTransport(&tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12})}
-	client, err := newClient(endpoint, opt, clock)
-	if err != nil {
+	if err := s.connect(endpoint, opt); err != nil {
 		return nil, fmt.Errorf("endpoint %q: %w", opt.Endpoint, err)
 	}
-	return &Store{
-		core:     minio.Core{Client: client},
-		bucket:   opt.Bucket,
-		prefix:   strings.Trim(opt.Prefix, "/"),
-		checksum: opt.Checksum,
-		lock:     opt.Lock,
-		tries:    opt.Tries,
-		clock:    clock,
-	}, nil
+	return s, nil
 }
 
-func newClient(endpoint *url.URL, opt Options, transport http.RoundTripper) (*minio.Client, error) {
+// connect makes the client. It sends nothing.
+func (s *Store) connect(endpoint *url.URL, opt Options) error {
+	roots, err := rootCAs(opt.CABundle)
+	if err != nil {
+		return err
+	}
+	transport := newTransport(&tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}, opt.Stall)
+	if opt.Proxy != "" {
+		proxy, err := url.Parse(opt.Proxy)
+		if err != nil || proxy.Host == "" {
+			return fmt.Errorf("proxy %q: want http:// or https:// and a host", opt.Proxy)
+		}
+		transport.Proxy = http.ProxyURL(proxy)
+	}
+	if s.credentials, err = newCredentials(opt, transport); err != nil {
+		return err
+	}
+	s.clock = &clock{next: transport, pace: s.pace}
+	s.core.Client, err = newClient(endpoint, opt, s.credentials, s.clock)
+	return err
+}
+
+func newClient(endpoint *url.URL, opt Options, creds *credentials.Credentials, transport http.RoundTripper) (*minio.Client, error) {
 	lookup := minio.BucketLookupPath
 	if opt.Addressing == VirtualHosted {
 		lookup = minio.BucketLookupDNS
@@ -127,7 +167,7 @@ func newClient(endpoint *url.URL, opt Options, transport http.RoundTripper) (*mi
 		region = "us-east-1" // else the client asks for it, which needs a permission of its own
 	}
 	return minio.New(endpoint.Host, &minio.Options{
-		Creds:           credentials.NewStaticV4(opt.AccessKeyID, opt.SecretAccessKey, ""),
+		Creds:           creds,
 		Secure:          endpoint.Scheme == "https",
 		Transport:       transport,
 		Region:          region,
@@ -159,7 +199,7 @@ func (s *Store) because(ctx context.Context, key, id string, bare error) error {
 		return bare
 	}
 	err := s.try(ctx, func() error {
-		body, _, _, err := s.core.GetObject(ctx, s.bucket, s.object(key), minio.GetObjectOptions{VersionID: id})
+		body, _, _, err := s.core.GetObject(ctx, s.bucket, s.object(key), minio.GetObjectOptions{VersionID: id, ServerSideEncryption: s.sse})
 		if err == nil {
 			err = body.Close()
 		}

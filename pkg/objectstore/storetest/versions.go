@@ -2,6 +2,8 @@ package storetest
 
 import (
 	"errors"
+	"io"
+	"slices"
 	"testing"
 	"time"
 
@@ -11,57 +13,62 @@ import (
 	"github.com/vmstate/vmstate/pkg/objectstore"
 )
 
-// RunVersions tests the versions of the stores that open returns. Each must be empty;
-// kept says that it keeps versions, and is not just asked as if it did.
-func RunVersions(t *testing.T, kept bool, open func(t *testing.T) objectstore.Versioned) {
-	if kept {
-		t.Run("Versions", func(t *testing.T) { versions(t, open(t)) })
-		t.Run("VersionsOfSeveral", func(t *testing.T) { versionsOfSeveral(t, open(t)) })
-	} else {
-		t.Run("OneVersion", func(t *testing.T) { oneVersion(t, open(t)) })
+// Overwritable is a store with versions that can put one over another: what only those
+// who delete may do, and whoever has stolen credentials.
+type Overwritable interface {
+	objectstore.Versioned
+	objectstore.Deleter
+}
+
+// RunVersions tests the versions of the stores that open returns. Each must be empty
+// and keep versions.
+func RunVersions(t *testing.T, open func(t *testing.T) Overwritable) {
+	for name, test := range map[string]func(*testing.T, Overwritable){
+		"Versions": versions, "VersionsOfSeveral": versionsOfSeveral, "Remove": remove,
+	} {
+		t.Run(name, func(t *testing.T) { test(t, open(t)) })
 	}
-	t.Run("Remove", func(t *testing.T) { remove(t, open(t)) })
+}
+
+// RunOneVersion tests a store that keeps no versions and is asked as if it did.
+func RunOneVersion(t *testing.T, open func(t *testing.T) objectstore.Versioned) {
+	t.Run("OneVersion", func(t *testing.T) { oneVersion(t, open(t)) })
 }
 
 // versions: what was overwritten or deleted is still read by its id, and is gone only
 // when that id is deleted.
-func versions(t *testing.T, s objectstore.Versioned) {
+func versions(t *testing.T, s Overwritable) {
 	first := must(s.Create(t.Context(), "k/a", []byte("first")))(t)
 	if err := s.Delete(t.Context(), "k/a"); err != nil {
 		t.Fatal(err)
 	}
-	second := must(s.Create(t.Context(), "k/a", []byte("second, after a deletion")))(t)
-	if first.VersionID == "" || first.VersionID == second.VersionID {
-		t.Fatalf("version ids: first %q, second %q", first.VersionID, second.VersionID)
+	if _, err := s.Stat(t.Context(), "k/a"); !errors.Is(err, objectstore.ErrNotFound) {
+		t.Errorf("Stat of a deleted key: %v, want ErrNotFound", err)
 	}
+	must(s.Replace(t.Context(), "k/a", []byte("second, after a deletion")))(t)
 	all := listVersions(t, s, "")
-	marker := all[1].ID
+	if len(all) != 3 || first.VersionID == "" || all[0].ID == first.VersionID {
+		t.Fatalf("first version %q; versions %+v", first.VersionID, all)
+	}
+	markers := slices.DeleteFunc(slices.Clone(all), func(v objectstore.Version) bool { return !v.Marker })
+	objects := slices.DeleteFunc(slices.Clone(all), func(v objectstore.Version) bool { return v.Marker })
+	second, marker := all[0].ID, markers[0].ID
 	want := []objectstore.Version{
-		{Key: "k/a", ID: second.VersionID, Size: second.Size, Latest: true},
-		{Key: "k/a", ID: marker, Marker: true},
+		{Key: "k/a", ID: second, Size: 24, Latest: true},
 		{Key: "k/a", ID: first.VersionID, Size: first.Size},
 	}
-	if diff := cmp.Diff(want, all); diff != "" {
+	if diff := cmp.Diff(want, objects); diff != "" {
 		t.Errorf("Versions mismatch (-want +got):\n%s", diff)
 	}
-	for id, body := range map[string]string{first.VersionID: "first", second.VersionID: "second, after a deletion"} {
-		r := must(s.OpenVersion(t.Context(), "k/a", id, 1, 3))(t)
-		got := make([]byte, 10)
-		n, _ := r.Read(got)
-		r.Close()
-		if string(got[:n]) != body[1:4] {
-			t.Errorf("OpenVersion(%q, 1, 3) reads %q, want %q", id, got[:n], body[1:4])
-		}
-		if info := must(s.StatVersion(t.Context(), "k/a", id))(t); info.Size != int64(len(body)) || info.VersionID != id {
-			t.Errorf("StatVersion(%q): %+v", id, info)
-		}
+	for id, body := range map[string]string{first.VersionID: "first", second: "second, after a deletion"} {
+		readVersion(t, s, id, body)
 	}
-	for _, id := range []string{second.VersionID, marker, second.VersionID} {
+	for _, id := range []string{second, marker, second} {
 		if err := s.DeleteVersion(t.Context(), "k/a", id); err != nil {
 			t.Errorf("DeleteVersion(%q): %v", id, err)
 		}
 	}
-	if _, err := s.OpenVersion(t.Context(), "k/a", second.VersionID, 0, -1); !errors.Is(err, objectstore.ErrNotFound) {
+	if _, err := s.OpenVersion(t.Context(), "k/a", second, 0, -1); !errors.Is(err, objectstore.ErrNotFound) {
 		t.Errorf("OpenVersion of a deleted version: %v, want ErrNotFound", err)
 	}
 	if got := must(objectstore.Get(t.Context(), s, "k/a", 100))(t); string(got) != "first" {
@@ -69,20 +76,32 @@ func versions(t *testing.T, s objectstore.Versioned) {
 	}
 }
 
-func versionsOfSeveral(t *testing.T, s objectstore.Versioned) {
+func readVersion(t *testing.T, s objectstore.Versioned, id, body string) {
+	t.Helper()
+	r := must(s.OpenVersion(t.Context(), "k/a", id, 1, 3))(t)
+	defer r.Close()
+	if got := must(io.ReadAll(r))(t); string(got) != body[1:4] {
+		t.Errorf("OpenVersion(%q, 1, 3) reads %q, want %q", id, got, body[1:4])
+	}
+	if info := must(s.StatVersion(t.Context(), "k/a", id))(t); info.Size != int64(len(body)) || info.VersionID != id {
+		t.Errorf("StatVersion(%q): %+v", id, info)
+	}
+}
+
+func versionsOfSeveral(t *testing.T, s Overwritable) {
 	var want []objectstore.Version
-	for _, key := range []string{"v/a", "v/a-b", "v/a/b", "v/ab"} {
+	for _, key := range []string{"v/a-b", "v/a/b", "v/ab", "v/b"} {
 		info := must(s.Create(t.Context(), key, []byte(key)))(t)
 		want = append(want, objectstore.Version{Key: key, ID: info.VersionID, Size: info.Size, Latest: true})
 	}
 	must(s.Create(t.Context(), "w", nil))(t)
-	if err := s.Delete(t.Context(), "v/a-b"); err != nil {
+	if err := s.Delete(t.Context(), "v/a/b"); err != nil {
 		t.Fatal(err)
 	}
 	got := listVersions(t, s, "v/")
 	want[1].Latest = false
-	marker := objectstore.Version{Key: "v/a-b", ID: got[1].ID, Latest: true, Marker: true}
-	want = append(want[:1], append([]objectstore.Version{marker}, want[1:]...)...)
+	marker := objectstore.Version{Key: "v/a/b", ID: got[1].ID, Latest: true, Marker: true}
+	want = []objectstore.Version{want[0], marker, want[1], want[2], want[3]}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("Versions mismatch (-want +got):\n%s", diff)
 	}
@@ -104,14 +123,14 @@ func oneVersion(t *testing.T, s objectstore.Versioned) {
 	}
 }
 
-func remove(t *testing.T, s objectstore.Versioned) {
-	for range 2 {
-		must(s.Create(t.Context(), "k/a", []byte("abc")))(t)
-		if err := s.Delete(t.Context(), "k/a"); err != nil {
-			t.Fatal(err)
-		}
+func remove(t *testing.T, s Overwritable) {
+	for _, key := range []string{"k/a", "k/ab"} {
+		must(s.Create(t.Context(), key, []byte("abc")))(t)
 	}
-	must(s.Create(t.Context(), "k/ab", []byte("abc")))(t)
+	must(s.Replace(t.Context(), "k/a", []byte("other")))(t)
+	if err := s.Delete(t.Context(), "k/a"); err != nil {
+		t.Fatal(err)
+	}
 	if err := objectstore.Remove(t.Context(), s, "k/a"); err != nil {
 		t.Fatal(err)
 	}
