@@ -32,6 +32,8 @@ var (
 	// ErrLocked: a retention or a hold forbids to delete this version, or to shorten its
 	// retention. It ends with the retention's time; until then a retry is in vain.
 	ErrLocked = errors.New("object is locked")
+	// ErrNotSupported: the server does not know this kind of request.
+	ErrNotSupported = errors.New("not supported by the store")
 	// ErrNoLock: the bucket has no object lock, so that nothing can be retained in it.
 	ErrNoLock = errors.New("bucket has no object lock")
 	// ErrCorrupted: what the store kept or sent is not what was sent to it or

@@ -209,7 +209,11 @@ func (b *Backup) openParent(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	o, err := b.repo.readCommit(ctx, refOf(b.vm, *link))
+	var o *opened
+	err = b.repo.again(ctx, layout.Commit(b.vm, link.Sequence, link.Run), func() (err error) {
+		o, err = b.repo.readCommit(ctx, refOf(b.vm, *link))
+		return err
+	})
 	switch {
 	case isBroken(err), errors.Is(err, ErrNoCommit), errors.Is(err, ErrAborted),
 		errors.Is(err, ErrUnsupported), errors.Is(err, ErrNoIdentity):

@@ -15,11 +15,14 @@ import (
 // pack and key file that anything reaches is listed under its ordinal and is there, packs
 // with the recorded size. It reads no disk data, and asks the store once a pack.
 func (r *Repository) Check(ctx context.Context, c *Commit) error {
-	o, err := r.readCommit(ctx, c.CommitRef)
+	err := r.again(ctx, c.Key, func() error {
+		o, err := r.readCommit(ctx, c.CommitRef)
+		if err != nil {
+			return err
+		}
+		return r.newChecker(o).all(ctx)
+	})
 	if err != nil {
-		return err
-	}
-	if err := r.newChecker(o).all(ctx); err != nil {
 		return fmt.Errorf("check backup %q: %w", c.Key, err)
 	}
 	return nil

@@ -21,7 +21,11 @@ type openTree struct {
 
 // ReadTree opens a tree volume of c.
 func (r *Repository) ReadTree(ctx context.Context, c *Commit, volume string) (OpenTree, error) {
-	t, err := r.readTree(ctx, c, volume)
+	var t *openTree
+	err := r.again(ctx, c.Key, func() (err error) {
+		t, err = r.readTree(ctx, c, volume)
+		return err
+	})
 	if err != nil {
 		return nil, fmt.Errorf("read volume %q: %w", volume, err)
 	}
@@ -85,7 +89,11 @@ func (t *openTree) Contents(ctx context.Context, path string) ([]byte, error) {
 	if size == 0 {
 		return nil, nil
 	}
-	b, err := t.read(ctx, t.offsets[path], size)
+	var b []byte
+	err := t.repo.again(ctx, t.opened.ref.Key, func() (err error) {
+		b, err = t.read(ctx, t.offsets[path], size)
+		return err
+	})
 	if err != nil {
 		return nil, fmt.Errorf("read file %q of volume %q: %w", path, t.volume.Name, err)
 	}

@@ -105,7 +105,11 @@ func (r *Repository) Commits(ctx context.Context) iter.Seq2[*Commit, error] {
 
 // Commit reads one record. ErrNoCommit, ErrDamaged, ErrNotAuthentic.
 func (r *Repository) Commit(ctx context.Context, ref CommitRef) (*Commit, error) {
-	o, err := r.readCommit(ctx, ref)
+	var o *opened
+	err := r.again(ctx, ref.Key, func() (err error) {
+		o, err = r.readCommit(ctx, ref)
+		return err
+	})
 	if err != nil {
 		return nil, err
 	}

@@ -70,6 +70,16 @@ func OpenWithKeys(ctx context.Context, store objectstore.Store, k *Keys) (*Repos
 // identity. rootKey pins the root signing key; nil accepts the store's, and then
 // Commit.Authenticated is false. ErrWrongIdentity names who could open it.
 func OpenWithIdentities(ctx context.Context, store objectstore.Store, ids []age.Identity, rootKey ed25519.PublicKey) (*Repository, error) {
+	store = throughVersions(store)
+	var r *Repository
+	err := again(ctx, store, []string{keys.FormatKey, "k/"}, func() (err error) {
+		r, err = openPinned(ctx, store, ids, rootKey)
+		return err
+	})
+	return r, err
+}
+
+func openPinned(ctx context.Context, store objectstore.Store, ids []age.Identity, rootKey ed25519.PublicKey) (*Repository, error) {
 	r, err := open(ctx, store)
 	if err != nil {
 		return nil, err
@@ -98,7 +108,12 @@ func (r *Repository) pin(rootKey ed25519.PublicKey) error {
 }
 
 func open(ctx context.Context, store objectstore.Store) (*Repository, error) {
-	f, err := keys.ReadFormat(ctx, store)
+	store = throughVersions(store)
+	var f keys.Format
+	err := again(ctx, store, []string{keys.FormatKey}, func() (err error) {
+		f, err = keys.ReadFormat(ctx, store)
+		return err
+	})
 	if err != nil {
 		return nil, err
 	}

@@ -16,7 +16,12 @@ import (
 // the volume and the object: ErrDamaged, ErrMissing, ErrNotAuthentic,
 // ErrWrongIdentity, ErrVerify.
 func (r *Repository) RestoreBlock(ctx context.Context, c *Commit, spec RestoreSpec) (RestoreResult, error) {
-	out, err := r.restoreBlock(ctx, c, spec)
+	var out RestoreResult
+	err := r.again(ctx, c.Key, func() (err error) {
+		out, err = r.restoreBlock(ctx, c, spec)
+		spec.Fresh = false // for what is written after something was
+		return err
+	})
 	if err != nil {
 		return out, fmt.Errorf("restore volume %q: %w", spec.Volume, err)
 	}

@@ -41,6 +41,8 @@ var byCode = map[string]error{
 	"ConditionalRequestConflict":       objectstore.ErrUnreachable, // AWS: another write of the key is under way, ask again
 	minio.AuthorizationHeaderMalformed: objectstore.ErrDenied,      // the region is not the bucket's
 	"XAdminUserNotFound":               objectstore.ErrDenied,      // versitygw
+	minio.NotImplemented:               objectstore.ErrNotSupported,
+	"MethodNotAllowed":                 objectstore.ErrNotSupported,
 }
 
 // byStatus is for answers whose code says nothing.
