@@ -119,6 +119,10 @@ const (
 	ReasonNoConditionalWrites = "NoConditionalWrites"
 	// ReasonSecretNotFound: a Secret or ConfigMap that the store names is absent, or lacks a key.
 	ReasonSecretNotFound = "SecretNotFound"
+	// ReasonNoObjectLock: spec.s3.objectLock is set, and the bucket has no object lock.
+	ReasonNoObjectLock = "NoObjectLock"
+	// ReasonObjectLocked: an object lock forbids to delete; it is tried again when that has ended.
+	ReasonObjectLocked = "ObjectLocked"
 	// ReasonStoreFull: the store has no room.
 	ReasonStoreFull = "StoreFull"
 	// ReasonInvalidRecipients: a recipient cannot be used.

@@ -5,6 +5,8 @@ import (
 )
 
 // S3Store is a bucket of an S3-compatible server, and the folder in it.
+// +kubebuilder:validation:XValidation:rule="has(self.credentialsSecretRef) != has(self.credentials)",message="s3 needs either credentials or, for short, credentialsSecretRef"
+// +kubebuilder:validation:XValidation:rule="!has(self.serverSideEncryption) || self.serverSideEncryption.type != 'SSE-C' || self.endpoint.startsWith('https://')",message="with SSE-C the key goes with every request: the endpoint must be https"
 type S3Store struct {
 	// endpoint of the server, with its scheme: https://s3.example.com. Plain http is accepted
 	// and said as a condition: the data is encrypted, the credentials' use is not.
@@ -33,13 +35,32 @@ type S3Store struct {
 	// beside those of the system.
 	// +optional
 	CABundleConfigMapRef *ObjectRef `json:"caBundleConfigMapRef,omitempty"`
-	// credentialsSecretRef is a Secret with the keys accessKeyID and secretAccessKey. They need
-	// to read, write and list under the prefix; deleting is used by the probe alone.
-	CredentialsSecretRef ObjectRef `json:"credentialsSecretRef"`
+	// credentialsSecretRef is a Secret with the keys accessKeyID and secretAccessKey: for short,
+	// credentials.secretRef. Credentials need to read, write and list under the prefix; deleting is
+	// used by the probe alone. With objectLock also s3:PutObjectRetention, s3:GetObjectRetention,
+	// s3:GetObjectVersion and s3:ListBucketVersions.
+	// +optional
+	CredentialsSecretRef *ObjectRef `json:"credentialsSecretRef,omitempty"`
+	// credentials say as whom the bucket is used.
+	// +optional
+	Credentials *S3Credentials `json:"credentials,omitempty"`
+	// proxyURL is an HTTP proxy on the way to the server, and to the token service of
+	// credentials.webIdentity.
+	// +optional
+	// +kubebuilder:validation:Pattern=`^https?://[^@/\s]+$`
+	// +kubebuilder:validation:MaxLength=300
+	ProxyURL string `json:"proxyURL,omitempty"`
+	// objectLock has the server keep what backups need for a time. Default no lock.
+	// +optional
+	ObjectLock *ObjectLock `json:"objectLock,omitempty"`
+	// serverSideEncryption asks the server to encrypt at rest. Default what the bucket does by itself.
+	// +optional
+	ServerSideEncryption *ServerSideEncryption `json:"serverSideEncryption,omitempty"`
 }
 
 // VMStateStoreSpec says where exports go, and who may read them.
 // +kubebuilder:validation:XValidation:rule="self.s3.bucket == oldSelf.s3.bucket && has(self.s3.prefix) == has(oldSelf.s3.prefix) && (!has(self.s3.prefix) || self.s3.prefix == oldSelf.s3.prefix)",message="bucket and prefix of a store cannot be changed: the backups of this store are there; create another VMStateStore"
+// +kubebuilder:validation:XValidation:rule="(has(self.s3.serverSideEncryption) && self.s3.serverSideEncryption.type == 'SSE-C') == (has(oldSelf.s3.serverSideEncryption) && oldSelf.s3.serverSideEncryption.type == 'SSE-C')",message="a store does not change to or from SSE-C: what was written before could not be read; create another VMStateStore with another prefix"
 // +kubebuilder:validation:XValidation:rule="self.recipients.all(r, !r.upperAscii().startsWith('AGE-SECRET-KEY-') && !r.upperAscii().startsWith('AGE-PLUGIN-'))",message="recipients holds an identity (AGE-SECRET-KEY-…), which must never be in the cluster: give the recipient (age1…) that belongs to it, and consider the identity leaked"
 // +kubebuilder:validation:XValidation:rule="self.recipients.all(r, r.startsWith('age1'))",message="each entry of recipients is an age recipient: age1pq1… (kubectl vmstate keygen makes one) or age1…"
 // +kubebuilder:validation:XValidation:rule="self.recipients.all(r, r.startsWith('age1pq1')) || self.recipients.all(r, !r.startsWith('age1pq1'))",message="recipients mixes post-quantum (age1pq1…) and classic (age1…) recipients; age cannot encrypt one file to both kinds, so use one kind"
@@ -56,6 +77,9 @@ type VMStateStoreSpec struct {
 	// +kubebuilder:validation:items:MaxLength=4096
 	// +listType=atomic
 	Recipients []string `json:"recipients"`
+	// limits of one Job. Default none.
+	// +optional
+	Limits *StoreLimits `json:"limits,omitempty"`
 }
 
 // FindingOutcome is what a check found.

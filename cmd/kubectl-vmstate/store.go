@@ -34,7 +34,7 @@ type storeFlags struct {
 
 func (f *storeFlags) register(flags *pflag.FlagSet) {
 	flags.StringVar(&f.directory, "dir", "", "directory that holds a copy of a store's prefix")
-	flags.StringVar(&f.bucket, "bucket", "", "bucket of a store; credentials from AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY")
+	flags.StringVar(&f.bucket, "bucket", "", "bucket of a store; credentials from AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and AWS_SESSION_TOKEN")
 	flags.StringVar(&f.endpoint, "endpoint", "", "S3 server of the bucket, with its scheme")
 	flags.StringVar(&f.prefix, "prefix", "", "prefix of the store in the bucket")
 	flags.StringVar(&f.region, "region", os.Getenv("AWS_REGION"), "region of the bucket")
@@ -115,7 +115,7 @@ func (f *storeFlags) objects() (objectstore.Store, error) {
 	}
 	options := s3store.Options{
 		Endpoint: f.endpoint, Bucket: f.bucket, Prefix: f.prefix, Region: f.region, Addressing: s3store.Addressing(f.addressing),
-		AccessKeyID: os.Getenv("AWS_ACCESS_KEY_ID"), SecretAccessKey: os.Getenv("AWS_SECRET_ACCESS_KEY"),
+		AccessKeyID: os.Getenv("AWS_ACCESS_KEY_ID"), SecretAccessKey: os.Getenv("AWS_SECRET_ACCESS_KEY"), SessionToken: os.Getenv("AWS_SESSION_TOKEN"),
 	}
 	if f.caFile != "" {
 		bundle, err := os.ReadFile(f.caFile)

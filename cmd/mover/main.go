@@ -100,6 +100,7 @@ func mountPaths() mover.Paths {
 		Credentials: job.PathCredentials, CA: job.PathCA, RepositoryKeys: job.PathRepositoryKeys,
 		Identities: job.PathIdentities, State: job.PathState, Spec: job.PathSpec,
 		Volumes: job.PathVolumes, Devices: job.PathDevices,
+		CustomerKey: job.PathCustomerKey, WebIdentity: job.PathWebIdentity,
 	}
 }
 

@@ -19,6 +19,8 @@ var reasons = []struct {
 	reason string
 }{
 	{probe.ErrNoConditionalWrites, v1alpha1.ReasonNoConditionalWrites},
+	{objectstore.ErrNoLock, v1alpha1.ReasonNoObjectLock},
+	{objectstore.ErrLocked, v1alpha1.ReasonObjectLocked},
 	{objectstore.ErrFull, v1alpha1.ReasonStoreFull},
 	{objectstore.ErrDenied, v1alpha1.ReasonAccessDenied},
 	{objectstore.ErrNoBucket, v1alpha1.ReasonBucketNotFound},

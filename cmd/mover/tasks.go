@@ -34,6 +34,7 @@ func (p *program) open() (rootKey []byte, err error) {
 	if p.env.Store, err = s3store.New(opt); err != nil {
 		return nil, err
 	}
+	p.env.ReadBytesPerSecond = p.config.Store.ReadBytesPerSecond
 	return mover.RootKey(*p.config.Store)
 }
 

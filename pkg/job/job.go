@@ -43,6 +43,12 @@ const (
 	PathRepositoryKeys = "/repository-keys"
 	// PathIdentities holds age identities.
 	PathIdentities = "/identities"
+	// PathCustomerKey holds the key of server-side encryption with a customer's key.
+	PathCustomerKey = "/customer-key"
+	// PathWebIdentity holds the service account's token for the cloud, as TokenName.
+	PathWebIdentity = "/web-identity"
+	// TokenName is the file of that token.
+	TokenName = "token"
 	// PathState is the folder of the witness's Secrets: /state/<n>, n from 0.
 	PathState = "/state"
 	// PathSpec holds the documents of the virtual machine.
@@ -87,11 +93,15 @@ func (o Owner) Meta(name string, task v1alpha1.ReportTask) metav1.ObjectMeta {
 	}
 }
 
-// Mount is one thing that a pod sees. Exactly one of Secret, ConfigMap and Claim is set.
+// Mount is one thing that a pod sees. Exactly one of Secret, ConfigMap, Claim and Audience is set.
 type Mount struct {
 	Secret    string
 	ConfigMap string
 	Claim     string
+	// Audience is that of a token of Account, a service account of the user's own, which the Job
+	// then runs under.
+	Audience string
+	Account  string
 	// Path in the container: a folder, or the device of a Block claim.
 	Path string
 	// Block says that the claim is a raw device.
@@ -149,7 +159,7 @@ func Build(owner Owner, image string, s Spec) Objects {
 		Binding: &rbacv1.RoleBinding{
 			ObjectMeta: owner.Meta(account, ""),
 			RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: ClusterRole(s.Task)},
-			Subjects:   []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Name: account, Namespace: owner.Namespace}},
+			Subjects:   []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Name: runsAs(account, s.Mounts), Namespace: owner.Namespace}},
 		},
 		Report: &v1alpha1.VMStateReport{
 			ObjectMeta: owner.Meta(s.Name, s.Task),
@@ -162,7 +172,7 @@ func Build(owner Owner, image string, s Spec) Objects {
 		PodReplacementPolicy: ptr(batchv1.Failed),
 		Template: corev1.PodTemplateSpec{
 			ObjectMeta: metav1.ObjectMeta{Labels: objects.Report.Labels},
-			Spec:       podSpec(account, image, s),
+			Spec:       podSpec(runsAs(account, s.Mounts), image, s),
 		},
 	}
 	if s.Deadline > 0 {
@@ -171,6 +181,17 @@ func Build(owner Owner, image string, s Spec) Objects {
 	}
 	objects.Job = &batchv1.Job{ObjectMeta: owner.Meta(s.Name, s.Task), Spec: spec}
 	return objects
+}
+
+// runsAs is the account of the pod: own, unless a mount says that it is the user's, whose token
+// some cloud trusts. The binding then is that account's for as long as own exists.
+func runsAs(own string, mounts []Mount) string {
+	for _, m := range mounts {
+		if m.Account != "" {
+			return m.Account
+		}
+	}
+	return own
 }
 
 // Role names what a task's pod may do: mover or witness.

@@ -133,6 +133,10 @@ func source(m Mount) corev1.VolumeSource {
 	switch {
 	case m.Secret != "":
 		return corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: m.Secret, Optional: ptr(m.Optional)}}
+	case m.Audience != "":
+		return corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{Sources: []corev1.VolumeProjection{{
+			ServiceAccountToken: &corev1.ServiceAccountTokenProjection{Audience: m.Audience, Path: TokenName},
+		}}}}
 	case m.ConfigMap != "":
 		return corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{
 			LocalObjectReference: corev1.LocalObjectReference{Name: m.ConfigMap}, Optional: ptr(m.Optional),

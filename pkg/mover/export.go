@@ -150,8 +150,11 @@ func (x *export) progress(p repository.Progress) {
 }
 
 func (x *export) add(ctx context.Context, backup *repository.Backup) error {
+	limit := newReadLimit(x.env.ReadBytesPerSecond)
 	for _, d := range x.disks {
-		if _, err := backup.AddBlock(ctx, d.volume()); err != nil {
+		volume := d.volume()
+		volume.Source = paced(ctx, d, limit)
+		if _, err := backup.AddBlock(ctx, volume); err != nil {
 			return fmt.Errorf("volume %q: %w", d.config.Name, err)
 		}
 	}

@@ -49,6 +49,8 @@ var (
 // Paths are where the Job finds its mounts.
 type Paths struct {
 	Credentials, CA, RepositoryKeys, Identities, State, Spec, Volumes, Devices string
+	// CustomerKey holds the key of SSE-C, WebIdentity the token of the service account.
+	CustomerKey, WebIdentity string
 }
 
 // Env is what all tasks work with.
@@ -60,6 +62,8 @@ type Env struct {
 	DocumentsVolume string
 	// Holder is asked for keys by tasks that have no identity mounted; nil where nobody can be.
 	Holder Holder
+	// ReadBytesPerSecond bounds how fast volumes are read; 0 for no bound.
+	ReadBytesPerSecond int64
 	// Progress is called often and must not block; nil is allowed.
 	Progress func(Progress)
 }

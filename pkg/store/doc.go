@@ -24,17 +24,35 @@ import (
 
 // Config is a store as a mover is told of it.
 func Config(s *v1alpha1.VMStateStore) *moverconfig.Store {
-	return &moverconfig.Store{
+	c := &moverconfig.Store{
 		Endpoint: s.Spec.S3.Endpoint, Bucket: s.Spec.S3.Bucket, Prefix: s.Spec.S3.Prefix, Region: s.Spec.S3.Region,
-		Addressing: s.Spec.S3.Addressing, Checksum: s.Status.ChecksumMode,
+		Addressing: s.Spec.S3.Addressing, Checksum: s.Status.ChecksumMode, Proxy: s.Spec.S3.ProxyURL,
 		CABundle: s.Spec.S3.CABundleConfigMapRef != nil, SigningKey: s.Status.SigningKey,
 	}
+	if lock := s.Spec.S3.ObjectLock; lock != nil {
+		c.Lock = &moverconfig.Lock{Mode: lock.Mode, Days: int(lock.RetentionDays)}
+	}
+	if sse := s.Spec.S3.ServerSideEncryption; sse != nil {
+		c.Encryption, c.KMSKeyID = sse.Type, sse.KMSKeyID
+	}
+	if limits := s.Spec.Limits; limits != nil {
+		c.UploadBytesPerSecond, c.ReadBytesPerSecond = limits.UploadBytesPerSecond, limits.ReadBytesPerSecond
+	}
+	if as := s.Spec.S3.Credentials; as != nil && as.WebIdentity != nil {
+		c.WebIdentity = &moverconfig.WebIdentity{RoleARN: as.WebIdentity.RoleARN, Endpoint: as.WebIdentity.STSEndpoint}
+	} else if as != nil && as.InstanceRole != nil {
+		c.InstanceRole = true
+	}
+	return c
 }
 
 // Mounts are what a mover needs to reach a store. They are optional: the program says what is
 // missing better than a pod that cannot start.
 func Mounts(s *v1alpha1.VMStateStore) []job.Mount {
-	out := []job.Mount{{Secret: s.Spec.S3.CredentialsSecretRef.Name, Path: job.PathCredentials, Optional: true}}
+	out := credentials(&s.Spec.S3)
+	if sse := s.Spec.S3.ServerSideEncryption; sse != nil && sse.CustomerKeySecretRef != nil {
+		out = append(out, job.Mount{Secret: sse.CustomerKeySecretRef.Name, Path: job.PathCustomerKey, Optional: true})
+	}
 	if ref := s.Spec.S3.CABundleConfigMapRef; ref != nil {
 		out = append(out, job.Mount{ConfigMap: ref.Name, Path: job.PathCA, Optional: true})
 	}
@@ -43,3 +61,18 @@ func Mounts(s *v1alpha1.VMStateStore) []job.Mount {
 
 // KeysSecretName is the Secret that holds the repository's index and signing keys.
 func KeysSecretName(s *v1alpha1.VMStateStore) string { return s.Name + "-repository-keys" }
+
+// credentials are what a mover mounts to be somebody to the bucket; nothing for the role of its node.
+func credentials(s3 *v1alpha1.S3Store) []job.Mount {
+	secret := s3.CredentialsSecretRef
+	if as := s3.Credentials; as != nil {
+		if w := as.WebIdentity; w != nil {
+			return []job.Mount{{Audience: w.Audience, Account: w.ServiceAccountName, Path: job.PathWebIdentity}}
+		}
+		secret = as.SecretRef
+	}
+	if secret == nil {
+		return nil
+	}
+	return []job.Mount{{Secret: secret.Name, Path: job.PathCredentials, Optional: true}}
+}

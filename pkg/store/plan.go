@@ -269,7 +269,7 @@ func setupJob(s *v1alpha1.VMStateStore) job.Spec {
 func known(reason string) string {
 	switch reason {
 	case v1alpha1.ReasonUnreachable, v1alpha1.ReasonAccessDenied, v1alpha1.ReasonBucketNotFound, v1alpha1.ReasonClockSkew,
-		v1alpha1.ReasonNoConditionalWrites, v1alpha1.ReasonSecretNotFound, v1alpha1.ReasonStoreFull,
+		v1alpha1.ReasonNoConditionalWrites, v1alpha1.ReasonNoObjectLock, v1alpha1.ReasonSecretNotFound, v1alpha1.ReasonStoreFull,
 		v1alpha1.ReasonInvalidRecipients, v1alpha1.ReasonKeysElsewhere, v1alpha1.ReasonRepositoryDamaged:
 		return reason
 	default:

@@ -193,7 +193,7 @@ func Store(name string) *v1alpha1.VMStateStore {
 		Spec: v1alpha1.VMStateStoreSpec{
 			S3: v1alpha1.S3Store{
 				Endpoint: "https://s3.example.com", Bucket: "vm-backups", Region: "us-east-1", Addressing: "Path",
-				CredentialsSecretRef: v1alpha1.ObjectRef{Name: "s3-write"},
+				CredentialsSecretRef: &v1alpha1.ObjectRef{Name: "s3-write"},
 			},
 			Recipients: []string{"age1pq1first", "age1pq1second"},
 		},

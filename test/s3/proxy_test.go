@@ -37,7 +37,19 @@ func through(t *testing.T, srv *Server, f fault) *s3store.Store {
 
 func proxy(t *testing.T, srv *Server, f fault) string {
 	t.Helper()
-	target, err := url.Parse(srv.Options.Endpoint)
+	return proxyTo(t, srv.Options.Endpoint, f)
+}
+
+func proxyTo(t *testing.T, endpoint string, f fault) string {
+	t.Helper()
+	front := httptest.NewServer(handlerTo(t, endpoint, f))
+	t.Cleanup(front.Close)
+	return front.URL
+}
+
+func handlerTo(t *testing.T, endpoint string, f fault) http.Handler {
+	t.Helper()
+	target, err := url.Parse(endpoint)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -46,13 +58,11 @@ func proxy(t *testing.T, srv *Server, f fault) string {
 		r.Out.Host = r.In.Host // it is signed
 	}}
 	var n atomic.Int64
-	front := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !f(w, r, n.Add(1), pass) {
 			pass.ServeHTTP(w, r)
 		}
-	}))
-	t.Cleanup(front.Close)
-	return front.URL
+	})
 }
 
 // refuse answers as S3 does, with a code.

@@ -31,11 +31,36 @@ type Store struct {
 	Addressing string `json:"addressing,omitempty"`
 	// Checksum is the mode that setup found (status.checksumMode); setup ignores it.
 	Checksum string `json:"checksum,omitempty"`
+	// Proxy on the way to the server; empty for none.
+	Proxy string `json:"proxy,omitempty"`
+	// Lock of what backups need; nil for none.
+	Lock *Lock `json:"lock,omitempty"`
+	// Encryption that the server is asked for: SSE-S3, SSE-KMS or SSE-C; empty for none.
+	Encryption string `json:"encryption,omitempty"`
+	KMSKeyID   string `json:"kmsKeyID,omitempty"`
+	// WebIdentity, InstanceRole: where credentials come from, if not from a Secret.
+	WebIdentity  *WebIdentity `json:"webIdentity,omitempty"`
+	InstanceRole bool         `json:"instanceRole,omitempty"`
+	// UploadBytesPerSecond and ReadBytesPerSecond bound one Job; 0 for no bound.
+	UploadBytesPerSecond int64 `json:"uploadBytesPerSecond,omitempty"`
+	ReadBytesPerSecond   int64 `json:"readBytesPerSecond,omitempty"`
 	// CABundle says that a CA bundle is mounted; its absence is then an error.
 	CABundle bool `json:"caBundle,omitempty"`
 	// SigningKey is the root signing key in base64 (status.signingKey) that every
 	// backup read must go back to; empty if it is not known.
 	SigningKey string `json:"signingKey,omitempty"`
+}
+
+// Lock is spec.s3.objectLock: Mode is Governance or Compliance.
+type Lock struct {
+	Mode string `json:"mode"`
+	Days int    `json:"days"`
+}
+
+// WebIdentity trades the mounted token for credentials of a role.
+type WebIdentity struct {
+	RoleARN  string `json:"roleARN,omitempty"`
+	Endpoint string `json:"endpoint,omitempty"`
 }
 
 // Setup probes a store and makes or opens its repository.

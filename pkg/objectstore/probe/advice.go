@@ -15,6 +15,7 @@ func (p *probe) advice(err error) string {
 		text string
 	}{
 		{ErrNoConditionalWrites, "The store must support PUT with If-None-Match: * and keep one copy of the truth; use a server version that does (most do since 2024), and no multi-site endpoint"},
+		{objectstore.ErrNoLock, "Object lock is switched on when a bucket is made, by some servers later too: make one that has it, or take spec.s3.objectLock away"},
 		{objectstore.ErrNoBucket, "Create the bucket, or correct its name"},
 		{objectstore.ErrClockSkew, "Set the clock (NTP) of the store or of the nodes" + p.skew()},
 		{objectstore.ErrDenied, "Check access key and secret key, the region, and that they allow to get, put and list objects of this bucket and prefix"},

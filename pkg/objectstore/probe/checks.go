@@ -70,6 +70,13 @@ func (p *probe) try(ctx context.Context, mode string) (verifies bool, err error)
 	if err := p.create(ctx, key, body); err != nil {
 		return false, err
 	}
+	if p.wanted().Lock { // servers ask for a checksum of their own choice where there is a retention
+		key := p.key(LockedName + mode)
+		if _, err := p.store.Create(ctx, key, body[:1000]); err != nil {
+			return false, err
+		}
+		p.locked = append(p.locked, key)
+	}
 	return p.target.Verifies(ctx, mode, p.key("falsified-"+mode))
 }
 
@@ -193,7 +200,7 @@ func (p *probe) delete(ctx context.Context) bool {
 		p.created[p.key("falsified-"+mode)] = nil
 	}
 	for key := range p.created {
-		if err := p.store.Delete(ctx, key); err != nil {
+		if err := p.remove(ctx, key); err != nil {
 			p.found(CheckDelete, Warning, "delete an object: %v. Backups can be written and restored, but %d test objects of a few KiB stay below %q", err, len(p.created), p.dir)
 			return true
 		}
@@ -202,8 +209,22 @@ func (p *probe) delete(ctx context.Context) bool {
 			return true
 		}
 	}
+	p.sweep(ctx)
 	p.found(CheckDelete, OK, "deleted objects are gone at once")
 	return true
+}
+
+// remove deletes key with its versions. Credentials that may not delete versions leave
+// markers over what the probe wrote.
+func (p *probe) remove(ctx context.Context, key string) error {
+	if !p.setup.Versioned {
+		return p.store.Delete(ctx, key)
+	}
+	err := objectstore.Remove(ctx, p.store, key)
+	if errors.Is(err, objectstore.ErrDenied) || errors.Is(err, objectstore.ErrLocked) {
+		return p.store.Delete(ctx, key)
+	}
+	return err
 }
 
 // randomBody is different each time, so that a body tells its writer.

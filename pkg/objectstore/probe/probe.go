@@ -40,7 +40,10 @@ const (
 	CheckConnect     = "Connect"
 	CheckEncrypted   = "Encrypted"
 	CheckClock       = "Clock"
+	CheckBucket      = "Versions"
+	CheckLock        = "ObjectLock"
 	CheckChecksum    = "Checksum"
+	CheckEncryption  = "ServerSideEncryption"
 	CheckConditional = "ConditionalWrite"
 	CheckRace        = "ConcurrentWrites"
 	CheckRead        = "ReadBack"
@@ -86,7 +89,7 @@ type Result struct {
 func Run(ctx context.Context, target Target) Result {
 	p := &probe{target: target, dir: "probe/" + rand.Text()}
 	for _, check := range []func(context.Context) bool{
-		p.connect, p.encrypted, p.clock, p.checksum, p.conditional, p.race, p.read, p.list, p.delete,
+		p.connect, p.encrypted, p.clock, p.bucket, p.checksum, p.conditional, p.race, p.encryption, p.read, p.list, p.lock, p.delete,
 	} {
 		if !check(ctx) {
 			break
@@ -102,6 +105,8 @@ type probe struct {
 	store   objectstore.Store
 	result  Result
 	created map[string][]byte
+	setup   Bucket
+	locked  []string // keys that cannot be deleted yet
 }
 
 func (p *probe) key(name string) string { return p.dir + "/" + name }
