@@ -66,7 +66,7 @@ func (o *Oldest) Create(ctx context.Context, key string, body []byte) (Info, err
 }
 
 func (o *Oldest) Open(ctx context.Context, key string, offset, length int64) (io.ReadCloser, error) {
-	return OpenVersion(ctx, o.inner, key, o.version(key), offset, length)
+	return OpenVersion(ctx, o.inner, Version{Key: key, ID: o.version(key)}, offset, length)
 }
 
 func (o *Oldest) Stat(ctx context.Context, key string) (Info, error) {

@@ -74,16 +74,16 @@ type Locker interface {
 	Retain(ctx context.Context, key, id string, r Retention) error
 }
 
-// OpenVersion opens one version of key; an empty id is the object of a store without
-// versions.
-func OpenVersion(ctx context.Context, s Store, key, id string, offset, length int64) (io.ReadCloser, error) {
-	if v, ok := s.(Versioned); ok && id != "" {
-		return v.OpenVersion(ctx, key, id, offset, length)
+// OpenVersion opens one version, of which Key and ID are used; an empty ID is the object
+// of a store without versions.
+func OpenVersion(ctx context.Context, s Store, of Version, offset, length int64) (io.ReadCloser, error) {
+	if v, ok := s.(Versioned); ok && of.ID != "" {
+		return v.OpenVersion(ctx, of.Key, of.ID, offset, length)
 	}
-	if id != "" {
-		return nil, fmt.Errorf("open version %q of %q: %w: the store keeps no versions", id, key, ErrNotFound)
+	if of.ID != "" {
+		return nil, fmt.Errorf("open version %q of %q: %w: the store keeps no versions", of.ID, of.Key, ErrNotFound)
 	}
-	return s.Open(ctx, key, offset, length)
+	return s.Open(ctx, of.Key, offset, length)
 }
 
 // StatVersion tells of one version of key; an empty id is the object of a store

@@ -16,7 +16,7 @@ var _ objectstore.Locker = (*Store)(nil)
 
 func (s *Store) OpenVersion(ctx context.Context, key, id string, offset, length int64) (io.ReadCloser, error) {
 	return s.open(Call{Op: Open, Key: key, Offset: offset, Length: length}, func() (io.ReadCloser, error) {
-		return objectstore.OpenVersion(ctx, s.inner, key, id, offset, length)
+		return objectstore.OpenVersion(ctx, s.inner, objectstore.Version{Key: key, ID: id}, offset, length)
 	})
 }
 
