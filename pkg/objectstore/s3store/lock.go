@@ -20,7 +20,7 @@ type Lock struct {
 	// For is how long from the moment of writing.
 	For time.Duration
 	// Covers tells whether an object is given it; nil says all.
-	Covers func(key string) bool
+	Covers func(key string) bool `json:"-"`
 }
 
 func (l *Lock) covers(key string) bool {

@@ -54,7 +54,7 @@ type Options struct {
 	// of the machine that we run on, which its metadata service gives (EC2, ECS, EKS pod
 	// identity).
 	AccessKeyID, SecretAccessKey, SessionToken string
-	Reread                                     func() (Keys, error)
+	Reread                                     func() (Keys, error) `json:"-"`
 	WebIdentity                                *WebIdentity
 	InstanceRole                               bool
 	// Proxy is the HTTP proxy to go through; empty takes that of the environment
