@@ -29,6 +29,9 @@ func (r *BackupReconciler) observe(ctx context.Context, b *v1alpha1.VMStateBacku
 	var steps []func(context.Context, *backup.Observed) error
 	switch backup.StageOf(b) {
 	case backup.StageSettled:
+		steps = append(steps, r.observeLater)
+	case backup.StageHolding:
+		steps = append(steps, r.observeHolding)
 	case backup.StageEnding:
 		steps = append(steps, r.observeMarks, r.observeChildren)
 	case backup.StageBeginning:
@@ -171,10 +174,14 @@ func (r *BackupReconciler) observeExport(ctx context.Context, in *backup.Observe
 	if in.Export, err = r.task(ctx, in.Backup, backup.ExportName(in.Backup)); err != nil {
 		return err
 	}
-	if err := r.observeParent(ctx, in); err != nil || in.Export.Exists {
-		return err
+	steps := []func(context.Context, *backup.Observed) error{r.observeOthers}
+	switch {
+	case !in.Export.Exists:
+		steps = append(steps, r.observeCut, r.observeStore, r.observeWitness, r.observeTrackers)
+	case in.Export.Report != nil && in.Export.Report.Outcome == v1alpha1.OutcomeSucceeded:
+		steps = append(steps, r.observeCut, r.observeTrackers)
 	}
-	for _, step := range []func(context.Context, *backup.Observed) error{r.observeCut, r.observeStore, r.observeWitness} {
+	for _, step := range steps {
 		if err := step(ctx, in); err != nil {
 			return err
 		}
@@ -185,29 +192,6 @@ func (r *BackupReconciler) observeExport(ctx context.Context, in *backup.Observe
 func (r *BackupReconciler) observeKeep(ctx context.Context, in *backup.Observed) (err error) {
 	in.Keep, err = r.task(ctx, in.Backup, backup.KeepName(in.Backup))
 	return err
-}
-
-// observeParent finds the newest commit of the same VM in the same store.
-func (r *BackupReconciler) observeParent(ctx context.Context, in *backup.Observed) error {
-	list := &v1alpha1.VMStateBackupList{}
-	if err := r.Live.List(ctx, list, client.InNamespace(in.Backup.Namespace)); err != nil {
-		return fmt.Errorf("list backups: %w", err)
-	}
-	for i := range list.Items {
-		b := &list.Items[i]
-		if !sameChain(b, in.Backup) || b.Status.Export == nil || b.Status.Export.Commit == nil {
-			continue
-		}
-		if c := b.Status.Export.Commit; in.Parent == nil || c.Sequence > in.Parent.Sequence {
-			in.Parent = c.DeepCopy()
-		}
-	}
-	return nil
-}
-
-func sameChain(a, b *v1alpha1.VMStateBackup) bool {
-	return a.UID != b.UID && a.Status.VM != nil && b.Status.VM != nil && a.Status.VM.UID == b.Status.VM.UID &&
-		a.Spec.StoreRef != nil && b.Spec.StoreRef != nil && *a.Spec.StoreRef == *b.Spec.StoreRef
 }
 
 // task reads a Job and its report.

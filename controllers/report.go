@@ -36,12 +36,21 @@ func (r *BackupReconciler) report(ctx context.Context, b *v1alpha1.VMStateBackup
 				v1alpha1.ConditionReconciling, v1alpha1.ReasonCleaningUp, d.Waiting)
 		}
 	}
+	target := conditions.Target{List: &b.Status.Conditions, Generation: b.Generation, Now: metav1.NewTime(r.now())}
+	for _, f := range d.Findings {
+		conditions.Set(target, f.Condition, f.Status, f.Reason, f.Message)
+	}
 	written, err := writeStatus(ctx, r.Client, before, b)
 	if err != nil || !written {
 		return err
 	}
 	for _, warning := range d.Warnings {
 		note(r.Events, b, remark{corev1.EventTypeWarning, "NotPersistent", "Plan", warning})
+	}
+	for _, f := range d.Findings {
+		if f.Reason == v1alpha1.ReasonChangesUntold && !meta.IsStatusConditionPresentAndEqual(before.Status.Conditions, f.Condition, f.Status) {
+			note(r.Events, b, remark{corev1.EventTypeWarning, f.Reason, "Audit", f.Message})
+		}
 	}
 	announce(r.Events, b, "Backup", before.Status.Conditions, b.Status.Conditions)
 	r.Metrics.Backup(before, b)

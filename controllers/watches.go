@@ -37,6 +37,7 @@ func (r *BackupReconciler) SetupWithManager(mgr ctrl.Manager) error {
 		Watches(&snapshotv1.VolumeSnapshot{}, handler.EnqueueRequestsFromMapFunc(r.ofSnapshot)).
 		Watches(&snapshotv1.VolumeSnapshotContent{}, handler.EnqueueRequestsFromMapFunc(r.ofContent)).
 		Watches(&kubevirtv1.VirtualMachineInstance{}, handler.EnqueueRequestsFromMapFunc(r.ofInstance)).
+		Watches(&v1alpha1.VMStateBackup{}, handler.EnqueueRequestsFromMapFunc(r.ofLater)).
 		Watches(&v1alpha1.VMStateStore{}, handler.EnqueueRequestsFromMapFunc(r.ofStore))
 	return r.watchGroups(mgr, b).Complete(r)
 }
@@ -124,6 +125,16 @@ func (r *BackupReconciler) ofStore(ctx context.Context, obj client.Object) []rec
 	return r.where(ctx, obj.GetNamespace(), func(b *v1alpha1.VMStateBackup) bool {
 		return b.Spec.StoreRef != nil && b.Spec.StoreRef.Name == obj.GetName() && b.Status.CompletedAt == nil
 	})
+}
+
+// ofLater: a backup that is stored ends what an earlier one of its chain keeps for it, and what its audit found
+// concerns those before it.
+func (r *BackupReconciler) ofLater(ctx context.Context, obj client.Object) []reconcile.Request {
+	later, ok := obj.(*v1alpha1.VMStateBackup)
+	if !ok || later.Status.CompletedAt == nil {
+		return nil
+	}
+	return r.where(ctx, obj.GetNamespace(), func(b *v1alpha1.VMStateBackup) bool { return backup.Concerns(later, b) })
 }
 
 func (r *BackupReconciler) where(ctx context.Context, namespace string, concerned func(*v1alpha1.VMStateBackup) bool) []reconcile.Request {

@@ -18,6 +18,21 @@ const (
 	QuiesceNever QuiescePolicy = "Never"
 )
 
+// ChangedBlocksPolicy says whether the storage is asked which blocks need be read.
+// +kubebuilder:validation:Enum=IfAvailable;Audit;Never
+type ChangedBlocksPolicy string
+
+const (
+	// ChangedBlocksIfAvailable reads what the CSI driver says has changed, where it says so, and
+	// keeps the snapshots on the storage until the next backup of the virtual machine has been
+	// exported. Every so often (auditDays of the store) everything is read and compared.
+	ChangedBlocksIfAvailable ChangedBlocksPolicy = "IfAvailable"
+	// ChangedBlocksAudit reads everything now, and compares it with what the driver says.
+	ChangedBlocksAudit ChangedBlocksPolicy = "Audit"
+	// ChangedBlocksNever asks no driver, and keeps no snapshot.
+	ChangedBlocksNever ChangedBlocksPolicy = "Never"
+)
+
 // VMStateBackupSpec asks for one moment of one virtual machine. It cannot be changed: a
 // backup is what it was asked to be.
 // +kubebuilder:validation:XValidation:rule="self == oldSelf",message="a backup's spec cannot be changed; create another VMStateBackup"
@@ -45,6 +60,12 @@ type VMStateBackupSpec struct {
 	// +kubebuilder:validation:Minimum=5
 	// +kubebuilder:validation:Maximum=300
 	FreezeTimeoutSeconds int32 `json:"freezeTimeoutSeconds,omitempty"`
+
+	// changedBlocks says whether the storage is asked which blocks of Block volumes need be read
+	// (CSI snapshot metadata). Default IfAvailable, which keeps nothing on storage without it.
+	// +optional
+	// +kubebuilder:default=IfAvailable
+	ChangedBlocks ChangedBlocksPolicy `json:"changedBlocks,omitempty"`
 }
 
 // VolumeOutcome says whether a volume of the virtual machine is in the backup.
@@ -217,6 +238,27 @@ type ExportStatus struct {
 	// commit is the backup in the store. Set once every volume is there.
 	// +optional
 	Commit *CommitRef `json:"commit,omitempty"`
+	// readings say how each disk was read.
+	// +optional
+	// +listType=map
+	// +listMapKey=name
+	Readings []VolumeReading `json:"readings,omitempty"`
+	// fullyReadAt is the moment of the latest backup of this chain whose disks were read in full, or of its
+	// first: the next audit counts from here.
+	// +optional
+	FullyReadAt *metav1.MicroTime `json:"fullyReadAt,omitempty"`
+	// base is what is kept on the storage so that the next backup can ask what has changed since.
+	// It goes when that backup is committed, when the virtual machine or the store is gone, and with this object.
+	// +optional
+	Base *BaseSnapshots `json:"base,omitempty"`
+}
+
+// BaseSnapshots are snapshots of a stored backup that are kept on the storage.
+type BaseSnapshots struct {
+	// snapshots of the disks.
+	// +listType=map
+	// +listMapKey=volumeName
+	Snapshots []CutSnapshot `json:"snapshots"`
 }
 
 // Failure is why a backup failed. It is recorded before what was made is removed.

@@ -15,6 +15,21 @@ const (
 	ConditionRedundant = "Redundant"
 	// ConditionIdentityInCluster on a restore: an identity, which reads every backup, is in a Secret here.
 	ConditionIdentityInCluster = "IdentityInCluster"
+	// ConditionDriverTrusted on a backup: False if its audit found changes that a CSI driver had told nothing of.
+	// Changes that this driver tells of are not used any more in the namespace, until a person deletes this backup
+	// or annotates it with AnnotationDriverChecked.
+	ConditionDriverTrusted = "DriverTrusted"
+	// ConditionSuspect on a backup: True if it took over unread what a driver, as was found later, may have told
+	// too little of.
+	ConditionSuspect = "Suspect"
+)
+
+// Reasons of DriverTrusted and Suspect.
+const (
+	// ReasonChangesUntold: something had changed where the driver told of no change.
+	ReasonChangesUntold = "ChangesUntold"
+	// ReasonDriverChecked: a person has looked into it.
+	ReasonDriverChecked = "DriverChecked"
 )
 
 // Reasons of a backup that go on by themselves.

@@ -21,6 +21,10 @@ const (
 	// AnnotationReplaced on a claim that keeps a replaced volume: the claim name that it had.
 	AnnotationReplaced = "vmstate.io/replaced-claim"
 
+	// AnnotationDriverChecked on a backup whose audit found fault with a CSI driver: a person has looked into it, and what
+	// the driver tells may be used again. Any value but the empty one.
+	AnnotationDriverChecked = "vmstate.io/driver-checked"
+
 	// LabelPersistentState is KubeVirt's: its value is the VM whose firmware state the claim holds.
 	// One claim in a namespace may carry it (kubevirt.io/kubevirt, pkg/storage/backend-storage).
 	LabelPersistentState = "persistent-state-for"

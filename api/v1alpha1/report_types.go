@@ -115,6 +115,9 @@ type ExportedVolume struct {
 	SizeBytes int64 `json:"sizeBytes"`
 	// contentRoot of the volume in the commit, in lower-case hexadecimal.
 	ContentRoot string `json:"contentRoot"`
+	// reading is how the volume was read.
+	// +optional
+	Reading *VolumeReading `json:"reading,omitempty"`
 }
 
 // ExportResult is what mover export committed.

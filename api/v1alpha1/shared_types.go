@@ -141,3 +141,42 @@ type VolumeFacts struct {
 	// +optional
 	SizeBytes int64 `json:"sizeBytes,omitempty"`
 }
+
+// ReadingWay is how a volume was read.
+// +kubebuilder:validation:Enum=Audited;All;Allocated;Changed
+type ReadingWay string
+
+const (
+	// ReadAudited: all of it, and compared with what the driver said had changed.
+	ReadAudited ReadingWay = "Audited"
+	// ReadAll: all of it, but what the kernel knows to be holes.
+	ReadAll ReadingWay = "All"
+	// ReadAllocated: what the driver says is allocated; the rest is zero by its word.
+	ReadAllocated ReadingWay = "Allocated"
+	// ReadChanged: what the driver says has changed since the backup before; the rest was taken over unread.
+	ReadChanged ReadingWay = "Changed"
+)
+
+// VolumeReading is how a volume was read, and what was found.
+type VolumeReading struct {
+	// name of the volume.
+	Name string `json:"name"`
+	// way it was read.
+	Way ReadingWay `json:"way"`
+	// reason why more was read than the storage could have told of.
+	// +optional
+	Reason string `json:"reason,omitempty"`
+	// unreadBytes were taken over from the backup before on the driver's word.
+	// +optional
+	UnreadBytes int64 `json:"unreadBytes,omitempty"`
+	// fullySequence is the sequence of the latest commit of the chain that read all of the
+	// volume; 0 if none has.
+	// +optional
+	FullySequence int64 `json:"fullySequence,omitempty"`
+	// untoldBytes had changed since the backup before, and the driver had told of no change there.
+	// +optional
+	UntoldBytes int64 `json:"untoldBytes,omitempty"`
+	// untoldAt is the offset of the first of them.
+	// +optional
+	UntoldAt int64 `json:"untoldAt,omitempty"`
+}

@@ -80,6 +80,14 @@ type VMStateStoreSpec struct {
 	// limits of one Job. Default none.
 	// +optional
 	Limits *StoreLimits `json:"limits,omitempty"`
+	// auditDays after the last time that the disks of a virtual machine were read in full, its next
+	// backup reads them in full and compares what it finds with what the CSI driver says has changed.
+	// Default 7.
+	// +optional
+	// +kubebuilder:default=7
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=365
+	AuditDays int32 `json:"auditDays,omitempty"`
 }
 
 // FindingOutcome is what a check found.

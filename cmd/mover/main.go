@@ -99,7 +99,7 @@ func mountPaths() mover.Paths {
 	return mover.Paths{
 		Credentials: job.PathCredentials, CA: job.PathCA, RepositoryKeys: job.PathRepositoryKeys,
 		Identities: job.PathIdentities, State: job.PathState, Spec: job.PathSpec,
-		Volumes: job.PathVolumes, Devices: job.PathDevices,
+		Volumes: job.PathVolumes, Devices: job.PathDevices, Tokens: job.PathTokens,
 		CustomerKey: job.PathCustomerKey, WebIdentity: job.PathWebIdentity,
 	}
 }

@@ -78,6 +78,11 @@ func export(ctx context.Context, p *program) (status v1alpha1.VMStateReportStatu
 	for _, v := range done.Volumes {
 		status.Export.Volumes = append(status.Export.Volumes, v1alpha1.ExportedVolume{
 			Name: v.Name, Role: v1alpha1.VolumeRole(v.Role), SizeBytes: v.Size, ContentRoot: v.Digest,
+			Reading: &v1alpha1.VolumeReading{
+				Name: v.Name, Way: v1alpha1.ReadingWay(v.Reading.Way), Reason: v.Reading.Why,
+				UnreadBytes: v.Reading.UnreadBytes, FullySequence: int64(v.Reading.FullySequence),
+				UntoldBytes: v.Reading.UntoldBytes, UntoldAt: v.Reading.UntoldAt,
+			},
 		})
 	}
 	return status, nil

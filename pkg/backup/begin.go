@@ -166,5 +166,6 @@ func settled(in Observed) Decision {
 	} else {
 		d.State = conditions.Done
 	}
+	d.Findings = findings(in)
 	return d
 }

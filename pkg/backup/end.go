@@ -28,8 +28,10 @@ var order = [][]action.Kind{
 // end removes what is left, then lets go of the backup.
 func end(in Observed) Decision {
 	d := outcome(in)
-	keep := func(c Child) bool { return in.Backup.DeletionTimestamp != nil || !kept(in.Backup, c) }
-	left := remains(in, keep)
+	remove := func(c Child) bool {
+		return in.Backup.DeletionTimestamp != nil || !kept(in.Backup, c) && !isBase(in.Backup, c)
+	}
+	left := remains(in, remove)
 	switch {
 	case !hasFinalizer(in.Backup) && in.Backup.DeletionTimestamp != nil:
 		return d // nothing holds it any more

@@ -162,7 +162,7 @@ func exportJob(in Observed) job.Spec {
 	}
 	return job.Spec{
 		Name: ExportName(in.Backup), Task: v1alpha1.TaskExport, Config: raw, Mounts: mounts,
-		OwnVolumes: true, Retries: 6,
+		OwnVolumes: true, Retries: 6, Audiences: audiences(in),
 	}
 }
 
@@ -189,8 +189,10 @@ func exportConfig(in Observed) moverconfig.Config {
 	if in.Parent != nil {
 		e.Parent = &moverconfig.Commit{Key: in.Parent.Key, Digest: in.Parent.Digest}
 	}
-	for _, v := range disksOf(s) {
-		e.Disks = append(e.Disks, moverconfig.Disk{Name: v.Name, Mode: moverconfig.Mode(v.VolumeMode), SizeBytes: v.SizeBytes})
+	for i, v := range disksOf(s) {
+		d := moverconfig.Disk{Name: v.Name, Mode: moverconfig.Mode(v.VolumeMode), SizeBytes: v.SizeBytes}
+		d.Tracking, d.ReadAll = tracking(in, i, v)
+		e.Disks = append(e.Disks, d)
 	}
 	for _, v := range includedOf(s, v1alpha1.RoleFirmwareState) {
 		e.State = &moverconfig.State{VolumeName: v.Name, Digest: s.Moment.StateDigest}
@@ -231,6 +233,7 @@ func stored(in Observed) Decision {
 		if old := in.Backup.Status.Export; old != nil {
 			s.Export.Parent = old.Parent
 		}
+		recordReadings(in, e, s.Export)
 		s.Summary.Sent = bytesText(e.SentBytes)
 		at := metav1.NewTime(in.Now)
 		s.CompletedAt = &at

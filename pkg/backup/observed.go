@@ -25,6 +25,12 @@ type Observed struct {
 	Blocker string
 	// Parent is the newest backup of the same VM in the same store.
 	Parent *v1alpha1.CommitRef
+	// Others are the other backups of the namespace.
+	Others []*v1alpha1.VMStateBackup
+	// Trackers are the CSI drivers that tell what their snapshots hold, by name.
+	Trackers map[string]Tracker
+	// MachineGone says that the VM of the backup is not there any more.
+	MachineGone bool
 	// Machine as it is now.
 	Machine *Machine
 	// Storage is what the cluster offers for snapshots.
@@ -118,6 +124,8 @@ type Decision struct {
 	Status v1alpha1.VMStateBackupStatus
 	// Waiting is what the removal of what was made waits for, for a person; "" if for nothing.
 	Waiting string
+	// Findings are conditions besides those of State.
+	Findings []Finding
 	// Warnings for a person, said once.
 	Warnings []string
 	// RequeueAfter is when a wait ends that nothing else ends; 0 if something will wake us.
@@ -130,6 +138,8 @@ type Stage int
 const (
 	// StageSettled: nothing is left to do.
 	StageSettled Stage = iota
+	// StageHolding: all is done, and snapshots are kept for the next backup.
+	StageHolding
 	// StageEnding: an outcome is recorded, or the backup is being deleted.
 	StageEnding
 	// StageBeginning: no attempt is open.
@@ -153,6 +163,8 @@ func StageOf(b *v1alpha1.VMStateBackup) Stage {
 	switch {
 	case b.DeletionTimestamp != nil:
 		return StageEnding
+	case s.CompletedAt != nil && !hasFinalizer(b) && s.Export != nil && s.Export.Base != nil:
+		return StageHolding
 	case s.CompletedAt != nil && !hasFinalizer(b):
 		return StageSettled
 	case ended(b):

@@ -54,6 +54,8 @@ func plan(in Observed) Decision {
 	switch StageOf(in.Backup) {
 	case StageSettled:
 		return settled(in)
+	case StageHolding:
+		return hold(in)
 	case StageEnding:
 		return end(in)
 	}

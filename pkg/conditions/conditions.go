@@ -66,17 +66,17 @@ func Write(t Target, state State, reason, message string) {
 
 // True sets a condition to true.
 func True(t Target, kind, reason, message string) {
-	set(t, kind, metav1.ConditionTrue, reason, message)
+	Set(t, kind, metav1.ConditionTrue, reason, message)
 }
 
 // False sets a condition to false.
 func False(t Target, kind, reason, message string) {
-	set(t, kind, metav1.ConditionFalse, reason, message)
+	Set(t, kind, metav1.ConditionFalse, reason, message)
 }
 
 // Unknown sets a condition to unknown.
 func Unknown(t Target, kind, reason, message string) {
-	set(t, kind, metav1.ConditionUnknown, reason, message)
+	Set(t, kind, metav1.ConditionUnknown, reason, message)
 }
 
 // Remove takes conditions away.
@@ -86,7 +86,8 @@ func Remove(t Target, kinds ...string) {
 	}
 }
 
-func set(t Target, kind string, status metav1.ConditionStatus, reason, message string) {
+// Set sets a condition to a status.
+func Set(t Target, kind string, status metav1.ConditionStatus, reason, message string) {
 	meta.SetStatusCondition(t.List, metav1.Condition{
 		Type:               kind,
 		Status:             status,

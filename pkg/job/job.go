@@ -57,6 +57,8 @@ const (
 	PathVolumes = "/volumes"
 	// PathDevices is the folder of Block volumes: /dev/vmstate/<volume>.
 	PathDevices = "/dev/vmstate"
+	// PathTokens is the folder of tokens for other services: /tokens/<n>, n counts Spec.Audiences.
+	PathTokens = "/tokens"
 )
 
 // Name of an owner's child: at most 63 characters for a suffix of up to 18.
@@ -132,6 +134,8 @@ type Spec struct {
 	Config []byte
 	// Mounts of the pod.
 	Mounts []Mount
+	// Audiences that the pod needs a token for.
+	Audiences []string
 	// Placement of the pod; nil where it may run anywhere.
 	Placement *Placement
 	// OwnVolumes says that every claim was made for this Job (a clone, a fresh claim), so that the

@@ -66,3 +66,24 @@ func TestVolumesOf(t *testing.T) {
 		t.Errorf("devices (-want +got):\n%s", diff)
 	}
 }
+
+// A token for each audience, and none for others: it cannot be used against the API server.
+func TestTokens(t *testing.T) {
+	backup := &v1alpha1.VMStateBackup{ObjectMeta: metav1.ObjectMeta{Name: "b", Namespace: "prod", UID: "u1"}}
+	built := Build(OwnerOf(backup, "VMStateBackup"), "image", Spec{Name: "n", Task: v1alpha1.TaskExport, Audiences: []string{"one", "two"}})
+	pod := built.Job.Spec.Template.Spec
+	token := func(audience, path string) corev1.VolumeProjection {
+		return corev1.VolumeProjection{ServiceAccountToken: &corev1.ServiceAccountTokenProjection{
+			Audience: audience, ExpirationSeconds: ptr(int64(600)), Path: path,
+		}}
+	}
+	want := corev1.Volume{Name: "tokens", VolumeSource: corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{
+		Sources: []corev1.VolumeProjection{token("one", "0"), token("two", "1")},
+	}}}
+	if diff := cmp.Diff(want, pod.Volumes[0]); diff != "" {
+		t.Errorf("volume (-want +got):\n%s", diff)
+	}
+	if m := pod.Containers[0].VolumeMounts[0]; m.Name != "tokens" || m.MountPath != "/tokens" || !m.ReadOnly {
+		t.Errorf("mounted as %+v", m)
+	}
+}

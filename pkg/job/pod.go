@@ -20,6 +20,10 @@ func command(task v1alpha1.ReportTask) []string {
 
 func podSpec(account, image string, s Spec) corev1.PodSpec {
 	volumes, mounts, devices := volumesOf(s.Mounts)
+	if len(s.Audiences) > 0 {
+		volumes = append(volumes, tokens(s.Audiences))
+		mounts = append(mounts, corev1.VolumeMount{Name: "tokens", MountPath: PathTokens, ReadOnly: true})
+	}
 	spec := corev1.PodSpec{
 		ServiceAccountName:           account,
 		AutomountServiceAccountToken: ptr(true),
@@ -127,6 +131,23 @@ func volumesOf(mounts []Mount) ([]corev1.Volume, []corev1.VolumeMount, []corev1.
 		folders = append(folders, corev1.VolumeMount{Name: name, MountPath: m.Path, ReadOnly: m.ReadOnly || m.Claim == ""})
 	}
 	return volumes, folders, devices
+}
+
+// tokenSeconds is the life of a token; the kubelet renews it long before. It is the least that
+// the API allows.
+const tokenSeconds = 600
+
+// tokens is a folder with a token for each audience, named by its number.
+func tokens(audiences []string) corev1.Volume {
+	projected := &corev1.ProjectedVolumeSource{}
+	for i, audience := range audiences {
+		projected.Sources = append(projected.Sources, corev1.VolumeProjection{
+			ServiceAccountToken: &corev1.ServiceAccountTokenProjection{
+				Audience: audience, ExpirationSeconds: ptr(int64(tokenSeconds)), Path: strconv.Itoa(i),
+			},
+		})
+	}
+	return corev1.Volume{Name: "tokens", VolumeSource: corev1.VolumeSource{Projected: projected}}
 }
 
 func source(m Mount) corev1.VolumeSource {

@@ -31,10 +31,11 @@ func Export(ctx context.Context, e Env, c config.Export) (ExportResult, error) {
 	if err := x.prepare(); err != nil {
 		return ExportResult{}, err
 	}
-	done, err := x.attempt(ctx, false)
-	if errors.Is(err, repository.ErrParent) {
-		// What the parent lacks, the disks still have: send everything.
-		done, err = x.attempt(ctx, true)
+	done, err := x.attempt(ctx, asTold)
+	for _, next := range []reach{readAll, anew} {
+		if errors.Is(err, repository.ErrParent) {
+			done, err = x.attempt(ctx, next) // what the parent lacks, the disks still have
+		}
 	}
 	if err != nil {
 		return ExportResult{}, err
@@ -42,9 +43,21 @@ func Export(ctx context.Context, e Env, c config.Export) (ExportResult, error) {
 	return x.result(done), nil
 }
 
-// attempt is one run from begin to commit; full takes nothing over from the parent.
-func (x *export) attempt(ctx context.Context, full bool) (repository.Result, error) {
-	backup, err := x.begin(ctx, full)
+// reach is how much of its parent a run builds on.
+type reach int
+
+const (
+	// asTold takes over unread what the storage says did not change.
+	asTold reach = iota
+	// readAll reads everything, and sends what differs.
+	readAll
+	// anew sends everything.
+	anew
+)
+
+// attempt is one run from begin to commit.
+func (x *export) attempt(ctx context.Context, r reach) (repository.Result, error) {
+	backup, err := x.begin(ctx, r == anew)
 	if err != nil {
 		return repository.Result{}, err
 	}
@@ -52,7 +65,7 @@ func (x *export) attempt(ctx context.Context, full bool) (repository.Result, err
 	if done := backup.Committed(); done != nil {
 		return *done, nil
 	}
-	if err := x.add(ctx, backup); err != nil {
+	if err := x.add(ctx, backup, r); err != nil {
 		return repository.Result{}, err
 	}
 	done, err := backup.Commit(ctx, x.config.Moment)
@@ -149,11 +162,14 @@ func (x *export) progress(p repository.Progress) {
 	x.env.progress(Progress{Total: x.total, Done: p.Read + p.Skipped, Read: p.Read, Sent: p.Sent})
 }
 
-func (x *export) add(ctx context.Context, backup *repository.Backup) error {
+func (x *export) add(ctx context.Context, backup *repository.Backup, r reach) error {
 	limit := newReadLimit(x.env.ReadBytesPerSecond)
 	for _, d := range x.disks {
 		volume := d.volume()
 		volume.Source = paced(ctx, d, limit)
+		if err := x.track(ctx, d.config, &volume, r); err != nil {
+			return fmt.Errorf("volume %q: %w", d.config.Name, err)
+		}
 		if _, err := backup.AddBlock(ctx, volume); err != nil {
 			return fmt.Errorf("volume %q: %w", d.config.Name, err)
 		}

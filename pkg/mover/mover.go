@@ -15,14 +15,17 @@
 package mover
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"os"
 	"path/filepath"
 	"strings"
 
 	"filippo.io/age"
 
+	"github.com/vmstate/vmstate/pkg/changedblocks"
 	"github.com/vmstate/vmstate/pkg/objectstore"
 	"github.com/vmstate/vmstate/pkg/repository"
 	"github.com/vmstate/vmstate/pkg/repository/keys"
@@ -48,7 +51,7 @@ var (
 
 // Paths are where the Job finds its mounts.
 type Paths struct {
-	Credentials, CA, RepositoryKeys, Identities, State, Spec, Volumes, Devices string
+	Credentials, CA, RepositoryKeys, Identities, State, Spec, Volumes, Devices, Tokens string
 	// CustomerKey holds the key of SSE-C, WebIdentity the token of the service account.
 	CustomerKey, WebIdentity string
 }
@@ -66,6 +69,15 @@ type Env struct {
 	ReadBytesPerSecond int64
 	// Progress is called often and must not block; nil is allowed.
 	Progress func(Progress)
+	// Track reaches a driver's SnapshotMetadataService; nil dials it.
+	Track func(changedblocks.Service) (Tracker, error)
+}
+
+// Tracker is asked what of a snapshot need be read; see package changedblocks.
+type Tracker interface {
+	Allocated(ctx context.Context, of changedblocks.Snapshot, size int64) (iter.Seq2[repository.Extent, error], error)
+	Changed(ctx context.Context, of changedblocks.Snapshot, baseHandle string, size int64) (iter.Seq2[repository.Extent, error], error)
+	Close() error
 }
 
 // Progress counts bytes. Done is of Total; Read and Sent are what was moved.

@@ -65,6 +65,7 @@ type Backup struct {
 	packs    []pack.Numbered // stored, of this attempt and of those it continues
 	pending  []pack.Numbered // of packs, those in no directory yet
 	volumes  []commit.Volume
+	readings []commit.Reading // of the volumes, in their order
 	progress Progress
 	failed   error
 	sealed   bool // the nonce of the record is used

@@ -131,6 +131,9 @@ func (b *Backup) record(moment []byte) *commit.Record {
 			r.Extensions = append(r.Extensions, commit.Extension{Tag: commit.TagChainUnknown})
 		}
 	}
+	if e, ok := commit.EncodeReadings(b.readings); ok {
+		r.Extensions = append(r.Extensions, e)
+	}
 	r.Live = r.Live[max(0, len(r.Live)-commit.MaxLive):]
 	return r
 }

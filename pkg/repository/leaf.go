@@ -38,7 +38,7 @@ func (r *volumeRun) leaf(ctx context.Context, c chunk, inParent bool) error {
 	if inParent {
 		old, err := r.cursor.Leaf(ctx, r.unit)
 		if err != nil {
-			if err := r.b.lostOfParent(err); err != nil {
+			if err := r.lost(err); err != nil {
 				return err
 			}
 		} else {
@@ -51,10 +51,12 @@ func (r *volumeRun) leaf(ctx context.Context, c chunk, inParent bool) error {
 	case isBroken(err): // as good as none
 	case err != nil:
 		return err
-	case earlier != nil:
+	case earlier != nil && r.serves(earlier, len(c.data)):
 		w.base, w.ref = earlier, ref
 	}
-	before := r.b.progress
+	if w.old != nil && r.trusts() {
+		r.record.Used -= r.usedOf(c.leaf, w.old)
+	}
 	same, err := r.compare(ctx, c, w)
 	if err != nil {
 		return err
@@ -64,7 +66,6 @@ func (r *volumeRun) leaf(ctx context.Context, c chunk, inParent bool) error {
 	start := int64(c.leaf) * int64(r.unit) * index.LeafUnits
 	r.b.progress.Skipped += start - r.seen + int64(len(c.data)) - c.read
 	r.seen = start + int64(len(c.data))
-	r.record.Used += int64(len(c.data)) - (r.b.progress.Zero - before.Zero)
 	r.b.tell(c.read)
 	return nil
 }
@@ -86,7 +87,11 @@ func (r *volumeRun) compare(ctx context.Context, c chunk, w *leafWork) (same boo
 	for from := 0; from < len(c.data); from += r.unit {
 		data := c.data[from:min(from+r.unit, len(c.data))]
 		i := from / r.unit
-		u, err := r.compareUnit(ctx, data, w.base, i)
+		read := c.told>>i&1 == 1 || !r.trusts()
+		if r.audits() && c.told>>i&1 == 0 {
+			r.audit(int64(c.leaf)*index.LeafUnits+int64(i), data, w.old)
+		}
+		u, err := r.settleUnit(ctx, data, w.base, i, read)
 		if err != nil {
 			return false, err
 		}
@@ -101,6 +106,22 @@ func (r *volumeRun) compare(ctx context.Context, c chunk, w *leafWork) (same boo
 	return same, nil
 }
 
+// settleUnit takes a unit that was not read from the base, and compares one that was.
+func (r *volumeRun) settleUnit(ctx context.Context, data []byte, base *index.Leaf, i int, read bool) (u unitWork, err error) {
+	if read {
+		u, err = r.compareUnit(ctx, data, base, i)
+	} else if base != nil {
+		u = unitWork{Unit: base.Units[i], kept: base.Units[i].Data}
+	}
+	if u.Data {
+		r.record.Used += int64(len(data))
+	}
+	if u.Data && read {
+		r.used += int64(len(data))
+	}
+	return u, err
+}
+
 func (r *volumeRun) compareUnit(ctx context.Context, data []byte, base *index.Leaf, i int) (unitWork, error) {
 	var u unitWork
 	p := &r.b.progress
@@ -111,7 +132,8 @@ func (r *volumeRun) compareUnit(ctx context.Context, data []byte, base *index.Le
 	u.Data = true
 	u.Fingerprint = r.hasher.Fingerprint(data)
 	if base != nil && i < len(base.Units) && base.Units[i].Data && base.Units[i].Fingerprint == u.Fingerprint &&
-		r.b.counts(&base.Frames[base.Units[i].Frame]) && r.b.renew.kept(base, &base.Units[i]) {
+		r.b.counts(&base.Frames[base.Units[i].Frame]) && r.b.renew.kept(base, &base.Units[i]) &&
+		(!r.audits() || base.Units[i].ID == r.hasher.ID(data)) {
 		u.Unit, u.kept = base.Units[i], true
 		p.Reused += int64(len(data))
 		return u, nil

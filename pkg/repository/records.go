@@ -135,8 +135,10 @@ func (r *Repository) describe(o *opened) *Commit {
 
 func resultOf(o *opened) Result {
 	out := Result{CommitRef: o.ref, Sequence: o.header.Sequence, Full: o.record.Full, StoredBytes: o.record.Stored}
+	readings := o.record.Readings()
 	for i := range o.record.Volumes {
 		v := volumeResult(&o.record.Volumes[i])
+		v.Reading = readingOf(&o.record.Volumes[i], &readings[i])
 		out.Volumes = append(out.Volumes, v)
 		out.LogicalBytes += v.Size
 	}

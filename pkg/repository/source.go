@@ -16,6 +16,9 @@ type chunk struct {
 	leaf uint64
 	data []byte
 	read int64 // bytes that came from the source
+	// told has a bit for each unit that the storage says has changed; the others of data
+	// mean nothing unless all was read for an audit.
+	told uint64
 	err  error
 }
 
@@ -28,9 +31,11 @@ type reading struct {
 }
 
 // source reads a volume ahead of the one who asks, several leaves at once and given
-// out in order, and only where extents say that there may be data.
+// out in order, and only where extents say that there may be data, and changes that it
+// may be another one.
 type source struct {
 	volume    *BlockVolume
+	unit      int
 	leafBytes int64
 	queue     chan *reading
 	jobs      chan *reading
@@ -52,7 +57,7 @@ type inOrder interface{ readInOrder() }
 func newSource(ctx context.Context, v *BlockVolume, unitBytes int) *source {
 	ctx, stop := context.WithCancel(ctx)
 	s := &source{
-		volume: v, leafBytes: index.LeafUnits * int64(unitBytes), stop: stop,
+		volume: v, unit: unitBytes, leafBytes: index.LeafUnits * int64(unitBytes), stop: stop,
 		queue: make(chan *reading, readAhead), jobs: make(chan *reading, readAhead),
 		free: make(chan []byte, readAhead),
 	}
@@ -101,7 +106,11 @@ func (s *source) close() {
 func (s *source) run(ctx context.Context) {
 	defer close(s.queue)
 	defer close(s.jobs)
-	if err := s.plan(ctx); err != nil {
+	plan := s.plan
+	if c := s.volume.Changes; c != nil && !c.Audit {
+		plan = s.planChanged
+	}
+	if err := plan(ctx); err != nil {
 		last := &reading{ready: make(chan error, 1)}
 		last.ready <- err
 		s.queue <- last
@@ -110,6 +119,8 @@ func (s *source) run(ctx context.Context) {
 
 // plan gathers the parts of each leaf.
 func (s *source) plan(ctx context.Context) error {
+	told, stop := s.told()
+	defer stop()
 	current := &reading{}
 	for part, err := range s.parts() {
 		if err != nil {
@@ -122,6 +133,11 @@ func (s *source) plan(ctx context.Context) error {
 			}
 			current = &reading{}
 		}
+		if len(current.parts) == 0 {
+			if current.told, err = told(leaf); err != nil {
+				return err
+			}
+		}
 		current.leaf = leaf
 		current.parts = append(current.parts, part)
 	}
@@ -129,6 +145,58 @@ func (s *source) plan(ctx context.Context) error {
 		return s.submit(ctx, current)
 	}
 	return ctx.Err()
+}
+
+// told gives the units of each leaf that the storage says have changed; without an
+// audit that is all of them.
+func (s *source) told() (of func(leaf uint64) (uint64, error), stop func()) {
+	if s.volume.Changes == nil {
+		return func(uint64) (uint64, error) { return allUnits, nil }, func() {}
+	}
+	r := s.ranges(s.volume.Changes.Ranges, "changes")
+	next, mask, err := r.leaf(0)
+	return func(leaf uint64) (uint64, error) {
+		if err == nil && next < leaf {
+			next, mask, err = r.leaf(leaf)
+		}
+		if err != nil || next != leaf {
+			return 0, err
+		}
+		return mask, nil
+	}, r.stop
+}
+
+// planChanged gathers the leaves that the storage says have changed, and of those units
+// what is allocated.
+func (s *source) planChanged(ctx context.Context) error {
+	changed := s.ranges(s.volume.Changes.Ranges, "changes")
+	defer changed.stop()
+	allocated := s.ranges(s.extents(), "extents")
+	defer allocated.stop()
+	for leaf := uint64(0); ; leaf++ {
+		next, mask, err := changed.leaf(leaf)
+		if err != nil || next == index.End {
+			return err
+		}
+		leaf = next
+		r := &reading{chunk: chunk{leaf: leaf, told: mask}}
+		err = runs(mask, func(first, behind int) (err error) {
+			start := int64(leaf) * s.leafBytes
+			to := min(start+int64(behind*s.unit), s.volume.Size)
+			r.parts, err = allocated.within(r.parts, start+int64(first*s.unit), to)
+			return err
+		})
+		if err != nil {
+			return err
+		}
+		if err := s.submit(ctx, r); err != nil {
+			return err
+		}
+	}
+}
+
+func (s *source) ranges(list iter.Seq2[Extent, error], what string) *ranges {
+	return newRanges(list, fmt.Sprintf("%q: %s", s.volume.Name, what), s.volume.Size, s.unit)
 }
 
 func (s *source) submit(ctx context.Context, r *reading) error {

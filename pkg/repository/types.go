@@ -69,7 +69,8 @@ type Progress struct {
 	Volume string
 	// Total is the sum of the sizes of the volumes added so far.
 	Total int64
-	// Read were read from the source; Skipped were holes that the source told of.
+	// Read were read from the source; Skipped were not, since the source told of holes or
+	// of no change.
 	Read, Skipped int64
 	// Reused were read and found unchanged or known, and are not sent again; Zero were read and are zero.
 	Reused, Zero int64
@@ -91,6 +92,13 @@ type BlockVolume struct {
 	LogicalBlockSize int
 	Source           io.ReaderAt
 	Extents          iter.Seq2[Extent, error]
+	// ExtentsTold says that Extents are the word of the storage and not the kernel's: a
+	// volume that was read by them does not count as read in full.
+	ExtentsTold bool
+	// Changes since the parent, if the storage tells of them; nil reads Extents.
+	Changes *Changes
+	// Why less could not be read, for the record; at most 1 KiB of it is kept.
+	Why string
 }
 
 // TreeVolume is a small set of files to be stored: at most MaxTreeBytes of
@@ -119,6 +127,7 @@ type VolumeResult struct {
 	SentBytes        int64
 	LogicalBlockSize int
 	Digest           string
+	Reading          Reading
 }
 
 // VolumeKind tells a disk from a set of files.

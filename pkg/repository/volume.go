@@ -27,7 +27,10 @@ type volumeRun struct {
 	queue   []*leafWork // not yet in the tree, oldest first
 	spare   []*leafWork
 	record  commit.Volume
+	reading commit.Reading
+	oldSize int64 // of the volume in the parent
 	seen    int64 // where the last chunk ended
+	used    int64 // bytes that were read and are not zero, in whole units
 }
 
 // AddBlock stores a disk. A rerun must add the same volumes in the same order.
@@ -49,7 +52,6 @@ func (b *Backup) add(ctx context.Context, v BlockVolume, record commit.Volume) (
 	}
 	record.Name, record.Role, record.Mode = v.Name, v.Role, v.Mode
 	record.Size, record.LogicalBlock = v.Size, v.LogicalBlockSize
-	record.LastRead = b.session.Sequence()
 	b.progress.Volume = v.Name
 	b.progress.Total += v.Size
 	run := b.newVolumeRun(ctx, &v, record)
@@ -60,7 +62,10 @@ func (b *Backup) add(ctx context.Context, v BlockVolume, record commit.Volume) (
 		return VolumeResult{}, b.failed
 	}
 	b.volumes = append(b.volumes, run.record)
-	return volumeResult(&run.record), nil
+	b.readings = append(b.readings, run.reading)
+	result := volumeResult(&run.record)
+	result.Reading = readingOf(&run.record, &run.reading)
+	return result, nil
 }
 
 // usable refuses to go on after an error: the run's books would be wrong.
@@ -102,15 +107,17 @@ func (b *Backup) newVolumeRun(ctx context.Context, v *BlockVolume, record commit
 	run := &volumeRun{
 		b: b, volume: v, number: len(b.volumes), unit: record.Unit, record: record,
 		hasher: index.NewHasher(b.epoch.Set, b.domain()),
-		source: newSource(ctx, v, record.Unit),
 	}
+	run.settleReading(old)
+	run.source = newSource(ctx, v, record.Unit)
 	tree := index.Tree{}
 	if old != nil {
+		run.oldSize = old.Size
 		tree = index.Tree{Root: old.Root, Leaves: leafCount(old.Size, old.Unit)}
 	}
 	run.cursor = index.NewCursor(b.nodes, b.objects, tree)
 	run.builder = index.NewBuilder(b.nodes, b.index, run.cursor, leafCount(v.Size, record.Unit))
-	run.cursor.Lost = func(_, _ uint64, err error) error { return b.lostOfParent(err) }
+	run.cursor.Lost = func(_, _ uint64, err error) error { return run.lost(err) }
 	run.builder.Dropped = func(r index.Ref) { b.accounts.node(r, -1) }
 	run.builder.Renew = func(r index.Ref) bool { return b.distrust.node(r.Location) }
 	b.frames.known.grow(uint64(v.Size)/uint64(record.Unit) + 1)
@@ -149,11 +156,14 @@ func (r *volumeRun) all(ctx context.Context) error {
 		if leaf == index.End {
 			return r.finish(ctx)
 		}
-		if leaf == c.leaf {
+		switch {
+		case leaf == c.leaf:
 			err = r.leaf(ctx, c, old == leaf)
 			r.source.release(c)
 			c = r.source.next()
-		} else {
+		case r.trusts():
+			r.keep(leaf)
+		default:
 			err = r.drop(ctx, leaf)
 		}
 		if err != nil {
@@ -181,7 +191,7 @@ func parentError(err error) error {
 func (r *volumeRun) drop(ctx context.Context, leaf uint64) error {
 	old, err := r.cursor.Leaf(ctx, r.unit)
 	if err != nil {
-		return r.b.lostOfParent(err)
+		return r.lost(err)
 	}
 	r.b.accounts.units(old, r.unit, -1)
 	r.b.accounts.node(r.cursor.Ref(), -1)
@@ -209,6 +219,9 @@ func (r *volumeRun) finish(ctx context.Context) error {
 		return err
 	}
 	r.record.Root = root
+	if r.trusts() {
+		r.record.Unread = r.record.Used - r.used
+	}
 	r.b.progress.Skipped += r.volume.Size - r.seen
 	r.b.tell(0)
 	return nil

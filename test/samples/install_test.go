@@ -112,7 +112,7 @@ func TestJobRoles(t *testing.T) {
 // allowed is all that each role may, of what attempts tries.
 func allowed() map[string][]string {
 	return map[string][]string{
-		"vmstate-mover":   {"get vmstatereports", "patch vmstatereports/status"},
+		"vmstate-mover":   {"get vmstatereports", "get volumesnapshots", "patch vmstatereports/status"},
 		"vmstate-setup":   {"create secrets", "get vmstatereports", "patch vmstatereports/status"},
 		"vmstate-witness": {"create secrets", "get vmstatebackups", "get vmstatereports", "patch vmstatereports/status", "update virtualmachineinstances/unfreeze", "watch vmstatebackups"},
 	}
@@ -141,6 +141,7 @@ func attempts(namespace string) map[string]authorizationv1.ResourceAttributes {
 	add("vmstate.io", "vmstatestores", "status", "update", "patch")
 	add("vmstate.io", "vmstatereports", "", "get", "create", "update", "patch", "delete")
 	add("vmstate.io", "vmstatereports", "status", "patch", "update")
+	add("snapshot.storage.k8s.io", "volumesnapshots", "", "get", "list", "create", "patch", "delete")
 	add("kubevirt.io", "virtualmachines", "", "update", "patch", "delete")
 	add("subresources.kubevirt.io", "virtualmachineinstances", "unfreeze", "update")
 	add("subresources.kubevirt.io", "virtualmachineinstances", "freeze", "update")

@@ -124,6 +124,28 @@ type Disk struct {
 	Mode Mode   `json:"mode"`
 	// SizeBytes of the claim, 0 if unknown: a device that is smaller is refused.
 	SizeBytes int64 `json:"sizeBytes,omitempty"`
+	// Tracking is how the storage is asked what of an exported disk need be read; nil reads all.
+	Tracking *Tracking `json:"tracking,omitempty"`
+	// ReadAll says why the storage is not asked, for the record.
+	ReadAll string `json:"readAll,omitempty"`
+}
+
+// Tracking is a CSI driver's SnapshotMetadataService, and what it is asked.
+type Tracking struct {
+	// Address of the service, host:port.
+	Address string `json:"address"`
+	// CA holds the certificates to trust, in PEM.
+	CA []byte `json:"ca"`
+	// Token is the file below the folder of tokens that holds one of the service's audience.
+	Token string `json:"token"`
+	// Snapshot is the VolumeSnapshot of the disk, in the machine's namespace.
+	Snapshot string `json:"snapshot"`
+	// Base is the handle of the snapshot that the parent was read from; empty if there is
+	// none, for the reason NoBase.
+	Base   string `json:"base,omitempty"`
+	NoBase string `json:"noBase,omitempty"`
+	// Audit says why all is read and compared with what the storage tells; empty if not.
+	Audit string `json:"audit,omitempty"`
 }
 
 // State is firmware state that was captured.

@@ -207,7 +207,9 @@ func (b *Builder) link(p Part, dir string) error {
 		return b.writeCRDs(filepath.Join(dir, "kubevirt-manifests"))
 	}
 	if p.Name == CSI {
-		return b.linkSnapshotCRDs()
+		return errors.Join(
+			b.linkCRDs("snapshot", "tools/control", snapshotClient, "*snapshot.storage*.yaml"),
+			b.linkCRDs("metadata", "tools/metadata", metadataClient, "*.yaml"))
 	}
 	return nil
 }

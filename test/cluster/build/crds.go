@@ -10,6 +10,7 @@ import (
 
 const (
 	snapshotClient = "github.com/kubernetes-csi/external-snapshotter/client/v8"
+	metadataClient = "github.com/kubernetes-csi/external-snapshot-metadata/client"
 	// CRDFolder is the folder, inside the assets, of custom resource definitions.
 	CRDFolder = "crds"
 )
@@ -21,16 +22,16 @@ func (b *Builder) writeCRDs(generator string) error {
 	})
 }
 
-// linkSnapshotCRDs puts the snapshot and group snapshot definitions, as their module ships them, into
-// assets/crds/snapshot.
-func (b *Builder) linkSnapshotCRDs() error {
-	module, err := b.ModuleDir("tools/control", snapshotClient)
+// linkCRDs puts definitions, as a module ships them, into a folder of assets/crds: those of snapshots and group
+// snapshots, and that of snapshot metadata services.
+func (b *Builder) linkCRDs(folder, tools, client, pattern string) error {
+	module, err := b.ModuleDir(tools, client)
 	if err != nil {
 		return err
 	}
 	from := filepath.Join(module, "config", "crd")
-	return b.fillCRDs("snapshot", from, func(dir string) error {
-		names, err := filepath.Glob(filepath.Join(from, "*snapshot.storage*.yaml"))
+	return b.fillCRDs(folder, from, func(dir string) error {
+		names, err := filepath.Glob(filepath.Join(from, pattern))
 		if err != nil {
 			return err
 		}

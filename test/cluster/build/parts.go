@@ -25,6 +25,7 @@ const (
 const (
 	ControlPlane = "control-plane"
 	CSI          = "csi"
+	Metadata     = "metadata"
 	Node         = "node"
 	S3           = "s3"
 	Runtime      = "runtime"
@@ -98,6 +99,9 @@ func kubernetesParts() []Part {
 				{containerd + "cmd/containerd-shim-runc-v2", "containerd-shim-runc-v2"},
 				{containerd + "cmd/ctr", "ctr"},
 			}},
+		{Name: Metadata, Module: "tools/metadata", Sources: []string{"tools/metadata/tools.go"}, LDFlags: kubernetes, Commands: []Command{
+			{"github.com/kubernetes-csi/external-snapshot-metadata/cmd/csi-snapshot-metadata", "csi-snapshot-metadata"},
+		}},
 		{Name: S3, Module: "tools/s3", Sources: []string{"tools/s3/tools.go"}, LDFlags: strip, Commands: []Command{
 			{"github.com/versity/versitygw/cmd/versitygw", "versitygw"},
 		}},

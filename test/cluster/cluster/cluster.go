@@ -4,7 +4,8 @@
 // It comes in levels, each with all of the one before:
 //
 //	ControlPlane  etcd, API server, controller manager
-//	CSI           scheduler, containerd, kubelet, kube-proxy, the CSI driver three times over, snapshots, S3
+//	CSI           scheduler, containerd, kubelet, kube-proxy, the CSI driver three times over, snapshots and
+//	              their metadata, S3
 //	KubeVirt      KubeVirt by its own operator
 package cluster
 
@@ -50,7 +51,7 @@ func ParseLevel(name string) (Level, error) {
 func (l Level) Parts() []string {
 	parts := []string{build.ControlPlane}
 	if l >= CSI {
-		parts = append(parts, build.CSI, build.Node, build.Runtime, build.S3, build.Driver)
+		parts = append(parts, build.CSI, build.Metadata, build.Node, build.Runtime, build.S3, build.Driver)
 	}
 	if l >= KubeVirt {
 		parts = append(parts, build.CRDs, build.KubeVirt, build.Rootfs, build.Images)

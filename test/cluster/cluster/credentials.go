@@ -43,6 +43,10 @@ func (c *Cluster) writeCredentials() error {
 	if err != nil {
 		return err
 	}
+	_, metadata, err := c.writeAuthority("metadata-ca")
+	if err != nil {
+		return err
+	}
 	// Tokens are signed with a key that signs nothing else.
 	if _, _, err := c.writeAuthority("service-account"); err != nil {
 		return err
@@ -59,6 +63,7 @@ func (c *Cluster) writeCredentials() error {
 		{authority, "kubelet", pki.Leaf{CommonName: node.Name, Hosts: []string{node.Name, "127.0.0.1", node.IP}}},
 		{authority, "kubelet-client", pki.Leaf{CommonName: "kube-apiserver", Organizations: []string{"system:masters"}}},
 		{frontProxy, "front-proxy-client", pki.Leaf{CommonName: "front-proxy-client"}},
+		{metadata, "metadata", pki.Leaf{CommonName: "snapshot-metadata", Hosts: []string{node.IP}}},
 		{s3, "s3", pki.Leaf{CommonName: "s3", Hosts: []string{"localhost", "127.0.0.1", node.IP}}},
 	} {
 		pair, err := l.by.Issue(l.leaf)

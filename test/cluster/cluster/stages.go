@@ -29,6 +29,7 @@ func stages() []stage {
 		{ControlPlane, "API server ready", (*Cluster).upControlPlane, true},
 		{CSI, "node Ready", (*Cluster).upKubelet, false},
 		{CSI, "CSI driver and snapshots ready", (*Cluster).upCSI, false},
+		{CSI, "snapshot metadata service ready", (*Cluster).upMetadata, false},
 		{CSI, "S3 server ready", (*Cluster).upS3, true},
 		{KubeVirt, "KubeVirt images imported", (*Cluster).upImages, false},
 		{KubeVirt, "KubeVirt deployed", (*Cluster).upKubeVirt, true},

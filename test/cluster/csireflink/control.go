@@ -26,6 +26,9 @@ type Control struct {
 	NoHold bool `json:"noHold"`
 	// GapMillis passes between the copies of a group's volumes.
 	GapMillis int `json:"gapMillis"`
+	// Metadata makes snapshot metadata misbehave. GetMetadataAllocated and GetMetadataDelta can be delayed and made to
+	// fail like any method.
+	Metadata Metadata `json:"metadata"`
 }
 
 // Failure is an error and how often it comes, counted anew whenever the control file changes.

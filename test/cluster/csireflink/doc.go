@@ -8,5 +8,8 @@
 // every volume (freezes its ext4, or stops the processes that write to its device), then copies all, then releases
 // all. What a storage system does in its controllers is done here with the means of one kernel.
 //
+// What a snapshot holds, and what differs between two, is read from the extents that the kernel tells of: images that
+// share a place on the device share their data.
+//
 // A control file can make the driver slow, unready or failing; see Control.
 package csireflink

@@ -38,6 +38,7 @@ type Driver struct {
 	csi.UnimplementedControllerServer
 	csi.UnimplementedGroupControllerServer
 	csi.UnimplementedNodeServer
+	csi.UnimplementedSnapshotMetadataServer
 	options  Options
 	store    store
 	controls controls
@@ -58,11 +59,12 @@ func New(o Options) (*Driver, error) {
 
 // Run serves until ctx ends.
 func (d *Driver) Run(ctx context.Context) error {
-	server := grpc.NewServer(grpc.UnaryInterceptor(d.intercept))
+	server := grpc.NewServer(grpc.UnaryInterceptor(d.intercept), grpc.StreamInterceptor(d.interceptStream))
 	csi.RegisterIdentityServer(server, d)
 	csi.RegisterControllerServer(server, d)
 	csi.RegisterGroupControllerServer(server, d)
 	csi.RegisterNodeServer(server, d)
+	csi.RegisterSnapshotMetadataServer(server, d)
 	listener, err := listen(d.options.Socket)
 	if err != nil {
 		return err
@@ -98,6 +100,14 @@ func (d *Driver) intercept(ctx context.Context, q any, info *grpc.UnaryServerInf
 	return answer, err
 }
 
+// interceptStream does the same for what streams.
+func (d *Driver) interceptStream(q any, out grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
+	method := path.Base(info.FullMethod)
+	_, err := d.controls.around(out.Context(), method, func() (any, error) { return nil, handler(q, out) })
+	log.Printf("%s err=%v", method, err)
+	return err
+}
+
 func listen(socket string) (net.Listener, error) {
 	if err := os.Remove(socket); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
@@ -119,6 +129,7 @@ func (d *Driver) GetPluginCapabilities(context.Context, *csi.GetPluginCapabiliti
 	for _, kind := range []csi.PluginCapability_Service_Type{
 		csi.PluginCapability_Service_CONTROLLER_SERVICE,
 		csi.PluginCapability_Service_GROUP_CONTROLLER_SERVICE,
+		csi.PluginCapability_Service_SNAPSHOT_METADATA_SERVICE,
 	} {
 		service := &csi.PluginCapability_Service{Type: kind}
 		r.Capabilities = append(r.Capabilities, &csi.PluginCapability{Type: &csi.PluginCapability_Service_{Service: service}})

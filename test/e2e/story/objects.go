@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/base64"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -161,21 +162,45 @@ spec:
 }
 
 // Left lists what vmstate made on the way and has not removed: everything with its label but the
-// accounts of the stores' hourly probe and their keys, and claims that a restore gave to a virtual machine or
-// keeps for a while.
+// accounts of the stores' hourly probe and their keys, claims that a restore gave to a virtual machine or
+// keeps for a while, and the snapshots of the one backup of a machine that the next one asks the storage about.
 func (r *Runner) Left(ctx context.Context, ns string) (string, error) {
 	kinds := "jobs,pods,serviceaccounts,rolebindings,configmaps,persistentvolumeclaims,secrets,volumesnapshots,volumegroupsnapshots,vmstatereports"
 	out, err := r.K(ctx, "-n", ns, "get", kinds, "-l", vmstate.LabelManagedBy+"="+vmstate.ManagedBy, "-o", "name")
+	if err != nil {
+		return "", err
+	}
+	bases, err := r.bases(ctx, ns)
 	var left []string
 	for line := range strings.Lines(out) {
 		line = strings.TrimSpace(line)
 		kind, name, _ := strings.Cut(line, "/")
 		kept := kind == "persistentvolumeclaim" && !strings.HasPrefix(name, "vmstate-") || strings.HasSuffix(name, "-repository-keys")
+		kept = kept || strings.Contains(kind, "snapshot") && slices.ContainsFunc(bases, func(uid string) bool {
+			return strings.HasPrefix(name, "vmstate-"+uid+"-")
+		})
 		if !kept && !strings.HasSuffix(name, "-setup") && line != "" {
 			left = append(left, line)
 		}
 	}
 	return strings.Join(left, " "), err
+}
+
+// bases are the UIDs of the backups that keep snapshots on the storage for the next one: the newest of each
+// machine, and no other.
+func (r *Runner) bases(ctx context.Context, ns string) (uids []string, err error) {
+	var list vmstate.VMStateBackupList
+	if err := r.Get(ctx, &list, "-n", ns, "vmstatebackups"); err != nil {
+		return nil, err
+	}
+	seen := map[string]bool{}
+	for _, b := range list.Items {
+		if b.Status.Export != nil && b.Status.Export.Base != nil && !seen[b.Spec.VMName] {
+			seen[b.Spec.VMName] = true
+			uids = append(uids, string(b.UID))
+		}
+	}
+	return uids, nil
 }
 
 func b64(s string) string { return base64.StdEncoding.EncodeToString([]byte(s)) }
