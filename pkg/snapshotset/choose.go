@@ -99,6 +99,10 @@ func stateUnseen(inv inventory.Inventory, k Knowledge) *inventory.Refusal {
 			return refusal(v1alpha1.ReasonStateUnsupported,
 				"claim %q holds the firmware state on driver %q, which gives each pod a mount of its own (%s): what the guest wrote last may not be seen. Stop the VM for the backup, move its state to another class, or attest the driver in the manager's configuration",
 				v.ClaimName, v.Driver, d.Source)
+		} else if why := networked(v); !found && why != "" {
+			return refusal(v1alpha1.ReasonStateUnsupported,
+				"claim %q holds the firmware state on %s, %s: nothing tells whether a second mount on the node sees what the guest wrote last. Stop the VM for the backup, or move its state to another class%s",
+				v.ClaimName, driverName(v), why, howToVouch(v))
 		}
 	}
 	return nil

@@ -28,6 +28,11 @@ func stateOn(driver string) inventory.Volume {
 	return v
 }
 
+func mountedBy(v inventory.Volume, modes ...string) inventory.Volume {
+	v.VolumeMode, v.AccessModes = "Filesystem", modes
+	return v
+}
+
 func class(name, driver string, policy snapshotv1.DeletionPolicy, isDefault string) snapshotv1.VolumeSnapshotClass {
 	return snapshotv1.VolumeSnapshotClass{
 		ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: map[string]string{defaultClass: isDefault}},
@@ -88,6 +93,36 @@ func TestChoose(t *testing.T) {
 		"StateMountedPodByPod": {
 			why: "the witness might read an old copy", running: true, disks: append(one, stateOn("nfs.csi.k8s.io")), storage: whole,
 			refused: v1alpha1.ReasonStateUnsupported, says: "a mount of its own",
+		},
+		"StateOnUnknownShared": {
+			why: "what several nodes mount is a network filesystem, and nobody says how it caches", running: true,
+			disks: append(one, mountedBy(stateOn("share.example.com"), "ReadWriteMany")), storage: whole,
+			refused: v1alpha1.ReasonStateUnsupported, says: `drivers: [{name: "share.example.com", source: who says so}]`,
+		},
+		"StateOnUnknownSharedAttested": {
+			why: "an administrator vouches for one mount a node", running: true,
+			disks:   append(one, mountedBy(stateOn("share.example.com"), "ReadWriteMany")),
+			storage: with(func(s *Storage) { s.Knowledge = NewKnowledge([]Driver{{Name: "share.example.com", Source: "us"}}) }),
+			want:    Choice{Binding: v1alpha1.DisksSingle, Snapshots: []Snapshot{{Volume: "root", Claim: "root-db", Class: "a"}}},
+		},
+		"StateOnUnknownFUSE": {
+			why: "a FUSE client may be one a pod, whatever the claim asks for", running: true,
+			disks: append(one, mountedBy(stateOn("fuse.example.com"), "ReadWriteOnce")), storage: whole,
+			refused: v1alpha1.ReasonStateUnsupported, says: "whose name is that of a network filesystem",
+		},
+		"StateOnNoDriver": {
+			why: "an NFS volume that was made by hand has no driver to name", running: true,
+			disks: append(one, mountedBy(stateOn(""), "ReadWriteMany")), storage: whole,
+			refused: v1alpha1.ReasonStateUnsupported, says: "a volume without a CSI driver",
+		},
+		"StateOnUnknownSharedOffline": {
+			why: "at rest there is one mount alone", disks: append(one, mountedBy(stateOn("share.example.com"), "ReadWriteMany")), storage: whole,
+			want: Choice{Binding: v1alpha1.DisksOffline, Snapshots: []Snapshot{{Volume: "root", Claim: "root-db", Class: "a"}}},
+		},
+		"StateOnUnknownDevice": {
+			why: "a filesystem on a device is mounted once a node", running: true,
+			disks: append(one, mountedBy(stateOn("device.example.com"), "ReadWriteOnce")), storage: whole,
+			want: Choice{Binding: v1alpha1.DisksSingle, Snapshots: []Snapshot{{Volume: "root", Claim: "root-db", Class: "a"}}},
 		},
 		"NoClass": {
 			running: true, disks: one, storage: with(func(s *Storage) { s.Classes = s.Classes[1:] }),

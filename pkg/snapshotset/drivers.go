@@ -1,6 +1,14 @@
 package snapshotset
 
-import "strings"
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/vmstate/vmstate/pkg/inventory"
+)
 
 // Driver is what is known of one CSI driver and cannot be read from any API: a driver may serve
 // group snapshots and still cut the members one after another.
@@ -14,7 +22,8 @@ type Driver struct {
 	// volume while the guest writes it.
 	NotInstant bool `json:"notInstant,omitempty"`
 	// MountsPerPod says that each pod has a mount of its own, so that a second pod on the node need
-	// not see what the first has written last.
+	// not see what the first has written last. A driver that an administrator names without it is
+	// vouched for: all pods of a node share one mount.
 	MountsPerPod bool `json:"mountsPerPod,omitempty"`
 	// Source says where that is known from.
 	Source string `json:"source"`
@@ -53,4 +62,42 @@ func (k Knowledge) Of(driver string) (Driver, bool) {
 		}
 	}
 	return Driver{}, false
+}
+
+// networkNames are parts of the names of drivers that serve network or FUSE filesystems.
+var networkNames = []string{
+	"nfs", "smb", "cifs", "fuse", "gluster", "lustre", "beegfs", "weka", "seaweedfs", "moosefs", "filestore", "azurefile", "file.csi", "s3.csi", "s3-csi",
+}
+
+// networked says why a volume of an unknown driver may be on a network or FUSE filesystem, whose
+// mounts need not agree with each other; empty if nothing hints at it. A filesystem on a block
+// device is mounted once a node.
+func networked(v inventory.Volume) string {
+	shared := func(mode string) bool {
+		return mode == string(corev1.ReadWriteMany) || mode == string(corev1.ReadOnlyMany)
+	}
+	switch {
+	case v.VolumeMode == string(corev1.PersistentVolumeBlock):
+		return ""
+	case slices.ContainsFunc(v.AccessModes, shared):
+		return "which several nodes may mount at once and vmstate does not know"
+	case slices.ContainsFunc(networkNames, func(part string) bool { return strings.Contains(strings.ToLower(v.Driver), part) }):
+		return "whose name is that of a network filesystem and which vmstate does not know"
+	}
+	return ""
+}
+
+func driverName(v inventory.Volume) string {
+	if v.Driver == "" {
+		return "a volume without a CSI driver"
+	}
+	return "driver " + v.Driver
+}
+
+// howToVouch is what an administrator writes who knows that a node has one mount of each volume.
+func howToVouch(v inventory.Volume) string {
+	if v.Driver == "" {
+		return ""
+	}
+	return fmt.Sprintf("; or, if all pods of a node share one mount, name the driver in the manager's configuration: drivers: [{name: %q, source: who says so}]", v.Driver)
 }
