@@ -4,7 +4,8 @@
 // (package pkg/job), and writes what it did into the VMStateReport of its Job.
 //
 // It ends with 0 if the task is done, with 2 if another attempt cannot help (the
-// report says why, as its outcome), with 1 otherwise: the Job may try again.
+// report says why, as its outcome; or what it was told is wrong), with 1 otherwise:
+// the Job may try again.
 package main
 
 import (
@@ -29,7 +30,7 @@ import (
 const (
 	exitDone  = 0
 	exitRetry = 1
-	exitFinal = 2
+	exitFinal = job.ExitFinal
 )
 
 // memoryLimit keeps the collector well inside the container's limit (package job).
@@ -42,7 +43,8 @@ func main() {
 	p, err := newProgram(os.Args[1:], os.Getenv)
 	if err != nil {
 		klog.ErrorS(err, "Cannot start")
-		os.Exit(exitRetry)
+		klog.Flush()
+		os.Exit(exitFinal) // what it is told will be the same at the next try
 	}
 	os.Exit(p.run(ctx))
 }

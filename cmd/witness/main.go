@@ -2,8 +2,8 @@
 // firmware state before and after the disks are cut, carries it out as Secrets, and
 // thaws the guest when nobody else does. What it decides is in package witness.
 //
-// Exit codes: 0 the report holds both readings; 1 the report says why not, or
-// nothing could be reported and another pod should try.
+// Exit codes: 0 the report holds both readings; 2 the report says why not, or what
+// the program is told is wrong; 1 nothing could be reported and another pod should try.
 package main
 
 import (
@@ -31,18 +31,24 @@ func main() {
 	defer stop()
 	if err := start(ctx); err != nil {
 		fmt.Fprintln(os.Stderr, "witness: error:", err)
+		if errors.Is(err, errFinal) {
+			os.Exit(job.ExitFinal)
+		}
 		os.Exit(1)
 	}
 }
 
+// errFinal: another pod would come to the same end.
+var errFinal = errors.New("no other try can help")
+
 func start(ctx context.Context) error {
 	task, err := config.Decode([]byte(os.Getenv(job.EnvConfig)))
 	if err != nil {
-		return err
+		return fmt.Errorf("%w: %w", errFinal, err)
 	}
 	self := identity{namespace: os.Getenv(job.EnvNamespace), report: os.Getenv(job.EnvReport), podUID: os.Getenv(job.EnvPodUID)}
 	if self.namespace == "" || self.report == "" {
-		return errors.New("namespace and report are given by the Job's environment; this program is not run by hand")
+		return fmt.Errorf("%w: namespace and report are given by the Job's environment; this program is not run by hand", errFinal)
 	}
 	cluster, err := rest.InClusterConfig()
 	if err != nil {

@@ -87,7 +87,7 @@ func (r *runner) lastThaw(ctx context.Context) error {
 
 func (r *runner) verdict() error {
 	if r.report.Status.Outcome == v1alpha1.OutcomeFailed {
-		return fmt.Errorf("%s: %s", r.report.Status.Reason, r.report.Status.Message)
+		return fmt.Errorf("%w: %s: %s", errFinal, r.report.Status.Reason, r.report.Status.Message)
 	}
 	return nil
 }

@@ -22,6 +22,14 @@ import (
 // User is the numeric user and group of every pod.
 const User int64 = 107
 
+// ExitFinal is the exit code of a program that no other try can help: what it is told is wrong, or
+// its report says how it ended. The Job fails at once.
+const ExitFinal = 2
+
+// PriorityClass of every pod: the least, and it never takes another pod's place. Installed with
+// the manager (config/rbac/priority.yaml).
+const PriorityClass = "vmstate-jobs"
+
 const (
 	// EnvConfig holds what the program is told, as JSON.
 	EnvConfig = "VMSTATE_CONFIG"
@@ -39,7 +47,7 @@ const (
 	PathCredentials = "/credentials"
 	// PathCA holds the store's CA bundle, as ca.crt.
 	PathCA = "/ca"
-	// PathRepositoryKeys holds the repository's index and signing keys.
+	// PathRepositoryKeys holds the repository's index, name and signing keys.
 	PathRepositoryKeys = "/repository-keys"
 	// PathIdentities holds age identities.
 	PathIdentities = "/identities"
@@ -174,6 +182,7 @@ func Build(owner Owner, image string, s Spec) Objects {
 		BackoffLimit: &s.Retries,
 		// A pod that may still write must have ended before another takes its place.
 		PodReplacementPolicy: ptr(batchv1.Failed),
+		PodFailurePolicy:     failurePolicy(s.Task),
 		Template: corev1.PodTemplateSpec{
 			ObjectMeta: metav1.ObjectMeta{Labels: objects.Report.Labels},
 			Spec:       podSpec(runsAs(account, s.Mounts), image, s),

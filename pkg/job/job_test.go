@@ -35,6 +35,13 @@ func TestBuildKeepsPodsRestricted(t *testing.T) {
 			if diff := cmp.Diff(wantContainer, pod.Containers[0].SecurityContext); diff != "" {
 				t.Errorf("container security context (-want +got):\n%s", diff)
 			}
+			if pod.PriorityClassName != PriorityClass {
+				t.Errorf("priority class %q: it could take the place of a guest", pod.PriorityClassName)
+			}
+			rule := built.Job.Spec.PodFailurePolicy.Rules[1]
+			if got := *rule.OnExitCodes.ContainerName; got != pod.Containers[0].Name {
+				t.Errorf("the failure policy looks at container %q, the pod has %q", got, pod.Containers[0].Name)
+			}
 		})
 	}
 }

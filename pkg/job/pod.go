@@ -29,6 +29,7 @@ func podSpec(account, image string, s Spec) corev1.PodSpec {
 		AutomountServiceAccountToken: ptr(true),
 		EnableServiceLinks:           ptr(false),
 		RestartPolicy:                corev1.RestartPolicyNever,
+		PriorityClassName:            PriorityClass,
 		SecurityContext: &corev1.PodSecurityContext{
 			RunAsUser:      ptr(User),
 			RunAsGroup:     ptr(User),

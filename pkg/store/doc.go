@@ -59,7 +59,7 @@ func Mounts(s *v1alpha1.VMStateStore) []job.Mount {
 	return out
 }
 
-// KeysSecretName is the Secret that holds the repository's index and signing keys.
+// KeysSecretName is the Secret that holds the repository's index, name and signing keys.
 func KeysSecretName(s *v1alpha1.VMStateStore) string { return s.Name + "-repository-keys" }
 
 // credentials are what a mover mounts to be somebody to the bucket; nothing for the role of its node.

@@ -135,6 +135,9 @@ func (c *Cluster) start() error {
 	if c.Client, err = client.NewWithWatch(c.Config, client.Options{Scheme: Scheme()}); err != nil {
 		return fmt.Errorf("make client: %w", err)
 	}
+	if err := c.installPriority(); err != nil {
+		return err
+	}
 	return c.startControllers()
 }
 

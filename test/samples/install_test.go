@@ -14,6 +14,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/vmstate/vmstate/api/v1alpha1"
+	"github.com/vmstate/vmstate/pkg/job"
 	"github.com/vmstate/vmstate/test/kube"
 )
 
@@ -50,6 +52,26 @@ func TestInstall(t *testing.T) {
 	container := template.Spec.Containers[0]
 	if diff := cmp.Diff([]corev1.EnvVar{{Name: "VMSTATE_IMAGE", Value: container.Image}}, container.Env); diff != "" {
 		t.Errorf("the Jobs' image is not the manager's (-want +got):\n%s", diff)
+	}
+}
+
+// TestJobsNeverPreempt makes a pod as a Job would, in a namespace that takes restricted pods only: admission gives it
+// the least priority, and it takes nobody's place.
+func TestJobsNeverPreempt(t *testing.T) {
+	cluster := kube.Shared(t)
+	install(t, cluster)
+	namespace := cluster.Namespace(t, "pod-security.kubernetes.io/enforce", "restricted")
+	backup := &v1alpha1.VMStateBackup{ObjectMeta: metav1.ObjectMeta{Name: "b", Namespace: namespace, UID: "u1"}}
+	built := job.Build(job.OwnerOf(backup, "VMStateBackup"), "localhost/vmstate:dev", job.Spec{Name: "export", Task: v1alpha1.TaskExport, Retries: 1})
+	if err := cluster.Client.Create(t.Context(), built.Job); err != nil {
+		t.Errorf("the API server refuses the Job: %v", err)
+	}
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "export", Namespace: namespace}, Spec: built.Job.Spec.Template.Spec}
+	if err := cluster.Client.Create(t.Context(), pod); err != nil {
+		t.Fatal(err)
+	}
+	if p := pod.Spec.PreemptionPolicy; p == nil || *p != corev1.PreemptNever || pod.Spec.Priority == nil || *pod.Spec.Priority != 0 {
+		t.Errorf("preemption policy %v, priority %v, want Never and 0", pod.Spec.PreemptionPolicy, pod.Spec.Priority)
 	}
 }
 
