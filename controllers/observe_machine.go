@@ -3,9 +3,11 @@ package controllers
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	kubevirtv1 "kubevirt.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -38,7 +40,7 @@ func (r machineReader) read(ctx context.Context, name, lockHolder string) (inven
 	}
 	seen.VM = vm
 	for _, step := range []func(context.Context, *inventory.Seen) error{
-		r.instance, r.expanded, r.launchers, r.migrations, r.claims, r.volumes, r.revisions,
+		r.instance, r.expanded, r.pods, r.migrations, r.claims, r.volumes, r.revisions,
 	} {
 		if err := step(ctx, &seen); err != nil {
 			return seen, err
@@ -88,22 +90,37 @@ func (r machineReader) expanded(ctx context.Context, seen *inventory.Seen) error
 	return nil
 }
 
-func (r machineReader) launchers(ctx context.Context, seen *inventory.Seen) error {
+// pods lists all of the namespace: whoever is on a claim of the VM has one.
+func (r machineReader) pods(ctx context.Context, seen *inventory.Seen) error {
 	pods := &corev1.PodList{}
-	of := client.MatchingLabels{kubevirtv1.AppLabel: "virt-launcher"}
-	if err := r.live.List(ctx, pods, client.InNamespace(r.namespace), of); err != nil {
-		return fmt.Errorf("list launcher pods: %w", err)
+	if err := r.live.List(ctx, pods, client.InNamespace(r.namespace)); err != nil {
+		return fmt.Errorf("list pods: %w", err)
 	}
+	own := map[types.UID]bool{}
 	for _, p := range pods.Items {
-		own := p.Annotations[kubevirtv1.DomainAnnotation] == seen.Name
-		if seen.VMI != nil && !seen.VMI.IsFinal() {
-			own = p.Labels[kubevirtv1.CreatedByLabel] == string(seen.VMI.UID)
-		}
-		if own {
+		if launches(&p, seen) {
+			own[p.UID] = true
 			seen.Launchers = append(seen.Launchers, p)
 		}
 	}
+	for _, p := range pods.Items {
+		plugs := slices.ContainsFunc(p.OwnerReferences, func(ref metav1.OwnerReference) bool { return own[ref.UID] })
+		if !own[p.UID] && !plugs {
+			seen.Others = append(seen.Others, p)
+		}
+	}
 	return nil
+}
+
+// launches says that a pod runs the guest of the VM, or ran it last.
+func launches(p *corev1.Pod, seen *inventory.Seen) bool {
+	if p.Labels[kubevirtv1.AppLabel] != "virt-launcher" {
+		return false
+	}
+	if seen.VMI != nil && !seen.VMI.IsFinal() {
+		return p.Labels[kubevirtv1.CreatedByLabel] == string(seen.VMI.UID)
+	}
+	return p.Annotations[kubevirtv1.DomainAnnotation] == seen.Name
 }
 
 func (r machineReader) migrations(ctx context.Context, seen *inventory.Seen) error {

@@ -11,7 +11,9 @@
 //	a migration of its instance is not over             Migrating         yes
 //	the instance is starting, stopping or crashing      VMUnsettled       yes
 //	volumes are being moved, or another tool snapshots  VMUnsettled       yes
+//	an instance that the VM did not make                VMUnsettled       yes
 //	a disk marked shareable                             VolumeShared
+//	a disk or the state that another pod may write      VolumeShared      yes
 //	a LUN, a host disk, a virtiofs folder               VolumeUnsupported
 //	a disk plugged into the instance alone              VolumeUnsupported
 //	a claim that does not exist or is being deleted     VolumeNotReady

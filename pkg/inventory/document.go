@@ -20,10 +20,17 @@ func firmwareUUID(in Seen) string {
 	if in.VMI != nil && in.VMI.Spec.Domain.Firmware != nil && in.VMI.Spec.Domain.Firmware.UUID != "" {
 		return string(in.VMI.Spec.Domain.Firmware.UUID)
 	}
-	if f := effective(in).Domain.Firmware; f != nil && f.UUID != "" {
+	return uuidOf(effective(in), in.VM.Name)
+}
+
+// InstanceUUID is the firmware UUID that the guest of an instance sees.
+func InstanceUUID(vmi *kubevirtv1.VirtualMachineInstance) string { return uuidOf(&vmi.Spec, vmi.Name) }
+
+func uuidOf(spec *kubevirtv1.VirtualMachineInstanceSpec, name string) string {
+	if f := spec.Domain.Firmware; f != nil && f.UUID != "" {
 		return string(f.UUID)
 	}
-	return uuid.NewSHA1(legacyNamespace, []byte(in.VM.Name)).String()
+	return uuid.NewSHA1(legacyNamespace, []byte(name)).String()
 }
 
 // Documents describe the virtual machine for a restore.

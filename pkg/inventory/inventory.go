@@ -24,6 +24,8 @@ type Seen struct {
 	ExpandFailure string
 	// Launchers are the pods of VMI.
 	Launchers []corev1.Pod
+	// Others are the pods of the namespace that are none of VMI's.
+	Others []corev1.Pod
 	// Migrations of the instance's name, of all times.
 	Migrations []kubevirtv1.VirtualMachineInstanceMigration
 	// Claims by name: those that the VM or its instance names, and those with the state's label.

@@ -129,6 +129,25 @@ func TestRefusals(t *testing.T) {
 			in:   with(halted(), func(s *Seen) { s.VM.Spec.Template.Spec.Domain.Devices.Disks[0].Shareable = &yes }),
 			want: Refusal{Reason: v1alpha1.ReasonVolumeShared, Message: `disk "root" is shareable`},
 		},
+		"InstanceMadeDirectly": {
+			why: "an instance of the VM's name that somebody made runs the guest by rules of its own",
+			in:  runs(halted(), func(s *Seen) { s.VMI.OwnerReferences = nil }), want: Refusal{Reason: v1alpha1.ReasonVMUnsettled, Passing: true, Message: `instance "db" was not made by VM "db"`},
+		},
+		"DiskInUse": {
+			why:  "a VM at rest whose disk another instance writes is not at rest",
+			in:   with(halted(), beside(build.Launcher(build.VM("rescue"), "root-db"))),
+			want: Refusal{Reason: v1alpha1.ReasonVolumeShared, Passing: true, Message: `claim "root-db" of volume "root" is in use by instance rescue as well`},
+		},
+		"DiskInUseWhileRunning": {
+			why:  "nor is one cut of a running VM of one moment",
+			in:   runs(halted(), beside(build.Launcher(build.VM("rescue"), "root-db"))),
+			want: Refusal{Reason: v1alpha1.ReasonVolumeShared, Passing: true, Message: `is in use by instance rescue as well`},
+		},
+		"StateInUse": {
+			why:  "so with the firmware state",
+			in:   with(halted(), beside(tool("persistent-state-for-db-abcde", false))),
+			want: Refusal{Reason: v1alpha1.ReasonVolumeShared, Passing: true, Message: `is in use by pod guestfs as well`},
+		},
 		"LUN": {
 			why:  "it may be shared by reservations",
 			in:   with(halted(), func(s *Seen) { s.VM.Spec.Template.Spec.Domain.Devices.Disks[0].LUN = &kubevirtv1.LunTarget{} }),
@@ -375,6 +394,40 @@ func TestOf(t *testing.T) {
 			}
 			if diff := cmp.Diff(tc.want, got); diff != "" {
 				t.Errorf("%s\n(-want +got):\n%s", tc.why, diff)
+			}
+		})
+	}
+}
+
+// beside adds a pod that is none of the VM's.
+func beside(pod *corev1.Pod) func(*Seen) {
+	return func(s *Seen) { s.Others = append(s.Others, *pod) }
+}
+
+// tool is a pod of a person's with a claim.
+func tool(claim string, readOnly bool) *corev1.Pod {
+	pod := build.Launcher(build.VM("x"), claim)
+	pod.Name, pod.Labels, pod.Annotations = "guestfs", map[string]string{}, nil
+	pod.Spec.Containers = []corev1.Container{{Name: "c", VolumeMounts: []corev1.VolumeMount{{Name: claim, MountPath: "/disk", ReadOnly: readOnly}}}}
+	return pod
+}
+
+// Who only reads, has ended or is ours is in nobody's way, and many VMs may read one disk.
+func TestInUseByHarmless(t *testing.T) {
+	changed := func(pod *corev1.Pod, change func(*corev1.Pod)) *corev1.Pod { change(pod); return pod }
+	cdrom := sealed()
+	cdrom.Spec.Template.Spec.Domain.Devices.Disks[0].DiskDevice = kubevirtv1.DiskDevice{CDRom: &kubevirtv1.CDRomTarget{}}
+	for name, in := range map[string]Seen{
+		"ReadOnly":    with(halted(), beside(tool("root-db", true))),
+		"Ended":       with(halted(), beside(changed(tool("root-db", false), func(p *corev1.Pod) { p.Status.Phase = corev1.PodSucceeded }))),
+		"Unscheduled": with(halted(), beside(changed(tool("root-db", false), func(p *corev1.Pod) { p.Spec.NodeName = "" }))),
+		"Ours":        with(halted(), beside(changed(tool("persistent-state-for-db-abcde", false), func(p *corev1.Pod) { p.Labels[v1alpha1.LabelTask] = "Witness" }))),
+		"AnotherDisk": with(halted(), beside(tool("data-db", false))),
+		"CDROM":       with(seen(cdrom, build.Claim("root-db"), build.StateClaim("db", "abcde")), beside(tool("root-db", false))),
+	} {
+		t.Run(name, func(t *testing.T) {
+			if _, r := Of(in); r != nil {
+				t.Errorf("refused: %s", r.Message)
 			}
 		})
 	}

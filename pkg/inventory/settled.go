@@ -4,6 +4,7 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	kubevirtv1 "kubevirt.io/api/core/v1"
 
@@ -62,6 +63,9 @@ func settled(in Seen) *Refusal {
 	}
 	if s := in.VM.Status.VolumeUpdateState; s != nil && s.VolumeMigrationState != nil {
 		return wait(v1alpha1.ReasonVMUnsettled, "volumes of VM %q are being moved to other claims", name)
+	}
+	if in.VMI != nil && !metav1.IsControlledBy(in.VMI, in.VM) {
+		return wait(v1alpha1.ReasonVMUnsettled, "instance %q was not made by VM %q: delete it, or wait until the VM has adopted it", in.VMI.Name, name)
 	}
 	if running(in) {
 		return settledInstance(in)

@@ -53,7 +53,7 @@ func state(in Seen) (stateOf, *Refusal) {
 		return out, refuse(v1alpha1.ReasonStateUnsupported, "claim %q holds the firmware state on a Block volume, which cannot be read file by file", claims[0])
 	}
 	out.volume = &volume
-	return out, nil
+	return out, inUse(in, claims[0], claims[0])
 }
 
 // agree compares the three ways to know of the state.

@@ -27,6 +27,9 @@ func disks(in Seen) ([]Volume, *Refusal) {
 			continue
 		}
 		volume, r := included(in, v.Name, claim, v1alpha1.RoleDisk)
+		if r == nil && !readOnly(in, v) {
+			r = inUse(in, v.Name, claim)
+		}
 		if r != nil {
 			return nil, r
 		}
