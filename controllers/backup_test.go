@@ -8,11 +8,13 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	kubevirtv1 "kubevirt.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/vmstate/vmstate/api/v1alpha1"
+	"github.com/vmstate/vmstate/test/build"
 )
 
 // reached is what a story compares.
@@ -179,6 +181,33 @@ func TestBackupWhoseAgentRefuses(t *testing.T) {
 	w.clean(b)
 }
 
+// The guest is frozen and never thaws: nothing says that it has, and nothing waits for it for ever.
+func TestBackupOfDeafGuest(t *testing.T) {
+	w := newBackupWorld(t, "root")
+	w.start(true)
+	w.guest.deaf = true
+	w.hook = func(b *v1alpha1.VMStateBackup) {
+		if w.guest.frozen() {
+			w.guest.until = w.now().Add(time.Hour) // nor does KubeVirt's timer help
+		}
+		if a := b.Status.Attempts; len(a) > 0 && a[0].Freeze != nil && a[0].Freeze.ReleaseFailingSince != nil && a[0].Freeze.UnconfirmedAt == nil {
+			w.ahead += 10 * time.Minute
+		}
+	}
+	w.backup(nil)
+	b := w.expect(reached{
+		Said: "True Stored: 2 volumes of 2.0 GiB stored as commit 1; the guest was asked to thaw for 30m0s and never confirmed it (the agent does not answer); " +
+			"KubeVirt does not report its filesystems as frozen, which is no proof: see whether it still writes to its disks, and if it hangs, " +
+			"thaw it from its console (fsfreeze --unfreeze), restart its agent, or restart the VM",
+		Disks: v1alpha1.DisksSingle, State: v1alpha1.StateWitness, Quiesce: v1alpha1.QuiesceFrozen, Attempts: 1,
+	})
+	if w.guest.thaws < 2 || b.Status.Attempts[0].Freeze.ReleasedAt != nil {
+		t.Errorf("asked %d times, released %v", w.guest.thaws, b.Status.Attempts[0].Freeze.ReleasedAt)
+	}
+	w.guest.until = time.Time{}
+	w.clean(b)
+}
+
 // A migration begins before the backup and ends: the backup goes on by itself.
 func TestBackupWaitsForMigration(t *testing.T) {
 	w := newBackupWorld(t, "root")
@@ -200,6 +229,33 @@ func TestBackupWaitsForMigration(t *testing.T) {
 	b := w.expect(reached{
 		Said:  "True Stored: 2 volumes of 2.0 GiB stored as commit 1",
 		Disks: v1alpha1.DisksSingle, State: v1alpha1.StateWitness, Quiesce: v1alpha1.QuiesceNoAgent, Attempts: 1,
+	})
+	if !waited {
+		t.Error("it did not wait")
+	}
+	w.clean(b)
+}
+
+// Somebody's instance is on the disk of the halted VM: it is no disk at rest before that ends.
+func TestBackupWaitsForOtherInstance(t *testing.T) {
+	w := newBackupWorld(t, "root")
+	pod := build.Launcher(build.VM("rescue"), "root-db")
+	pod.Spec.Containers = []corev1.Container{{Name: "compute", Image: "none"}}
+	w.create(pod)
+	pod.Status.Phase = corev1.PodRunning
+	w.must(w.cluster.Client.Status().Update(t.Context(), pod))
+	waited := false
+	w.hook = func(b *v1alpha1.VMStateBackup) {
+		if waited || !strings.HasPrefix(said(b), `False VolumeShared: claim "root-db" of volume "root" is in use by instance rescue`) {
+			return
+		}
+		waited = true
+		w.must(w.cluster.Client.Delete(t.Context(), pod, client.GracePeriodSeconds(0)))
+	}
+	w.backup(nil)
+	b := w.expect(reached{
+		Said:  "True Stored: 2 volumes of 2.0 GiB stored as commit 1",
+		Disks: v1alpha1.DisksOffline, State: v1alpha1.StateOffline, Quiesce: v1alpha1.QuiesceOffline, Attempts: 1,
 	})
 	if !waited {
 		t.Error("it did not wait")

@@ -66,6 +66,8 @@ type guest struct {
 	freezes int
 	thaws   int
 	refuse  error
+	// deaf: it does not thaw, and says nothing.
+	deaf bool
 }
 
 func (g *guest) frozen() bool { return g.w.now().Before(g.until) }
@@ -85,6 +87,9 @@ func (g *guest) Unfreeze(context.Context, string, string) error {
 	g.w.calls++
 	return g.w.write(func() error {
 		g.thaws++
+		if g.deaf {
+			return errors.New("the agent does not answer")
+		}
 		g.until = time.Time{}
 		return nil
 	})

@@ -2,7 +2,6 @@ package controllers
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -38,9 +37,9 @@ func (e *executor) doBackup(ctx context.Context, owner client.Object, a action.A
 	case action.UnlabelClaim:
 		return true, e.unlabelClaim(ctx, owner, a)
 	case action.LockVM:
-		return true, e.lockVM(ctx, owner, a)
+		return true, e.mark(ctx, owner, snapshotMark, holding(a))
 	case action.UnlockVM:
-		return true, e.unlockVM(ctx, owner, a)
+		return true, e.unmark(ctx, owner, snapshotMark, holding(a))
 	default:
 		return false, nil
 	}
@@ -143,37 +142,6 @@ func (e *executor) patchLocked(ctx context.Context, before, after client.Object)
 	return nil
 }
 
-func (e *executor) lockVM(ctx context.Context, owner client.Object, a action.LockVM) error {
-	vm, err := e.vm(ctx, owner.GetNamespace(), a.VM, a.UID)
-	if err != nil {
-		return err
-	}
-	holder := vm.Status.SnapshotInProgress
-	if holder != nil && *holder == a.Holder {
-		return nil
-	}
-	if holder != nil {
-		return fmt.Errorf("VM %q has another snapshot in progress: %q", a.VM, *holder)
-	}
-	ctrl.LoggerFrom(ctx).Info("Locking VM for the cut", "VirtualMachine", klog.KObj(vm))
-	return e.patchLock(ctx, vm, &a.Holder)
-}
-
-func (e *executor) unlockVM(ctx context.Context, owner client.Object, a action.UnlockVM) error {
-	vm, err := e.vm(ctx, owner.GetNamespace(), a.VM, a.UID)
-	if errors.Is(err, errAnotherVM) || apierrors.IsNotFound(err) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	if holder := vm.Status.SnapshotInProgress; holder == nil || *holder != a.Holder {
-		return nil
-	}
-	ctrl.LoggerFrom(ctx).Info("Unlocking VM", "VirtualMachine", klog.KObj(vm))
-	return e.patchLock(ctx, vm, nil)
-}
-
 var errAnotherVM = errors.New("another VM of that name")
 
 func (e *executor) vm(ctx context.Context, namespace, name string, uid types.UID) (*kubevirtv1.VirtualMachine, error) {
@@ -187,27 +155,10 @@ func (e *executor) vm(ctx context.Context, namespace, name string, uid types.UID
 	return vm, nil
 }
 
-// patchLock changes one field of a VM's status that is still as it was read. A patch of that
-// field alone leaves fields of a newer KubeVirt, unknown to our types, as they are. A nil
-// holder removes it (RFC 7396).
-func (e *executor) patchLock(ctx context.Context, vm *kubevirtv1.VirtualMachine, holder *string) error {
-	raw, err := json.Marshal(map[string]any{
-		"metadata": map[string]any{"resourceVersion": vm.ResourceVersion},
-		"status":   map[string]any{"snapshotInProgress": holder},
-	})
-	if err != nil {
-		return err
-	}
-	if err := e.client.Status().Patch(ctx, vm, client.RawPatch(types.MergePatchType, raw)); err != nil {
-		return fmt.Errorf("patch status of VM %q: %w", vm.Name, err)
-	}
-	return nil
-}
-
 func (e *executor) freeze(ctx context.Context, owner client.Object, a action.Freeze) *action.Answer {
 	ctx, cancel := context.WithTimeout(ctx, guestTimeout)
 	defer cancel()
-	err := e.sameInstance(ctx, owner.GetNamespace(), a.Instance, a.UID)
+	_, err := e.sameInstance(ctx, owner.GetNamespace(), a.Instance, a.UID)
 	if err == nil {
 		ctrl.LoggerFrom(ctx).Info("Freezing guest", "VirtualMachineInstance", klog.KRef(owner.GetNamespace(), a.Instance))
 		err = e.guests.Freeze(ctx, owner.GetNamespace(), a.Instance, a.Timeout)
@@ -232,18 +183,21 @@ func refused(err error) bool {
 func (e *executor) unfreeze(ctx context.Context, owner client.Object, a action.Unfreeze) *action.Answer {
 	ctx, cancel := context.WithTimeout(ctx, guestTimeout)
 	defer cancel()
-	err := e.sameInstance(ctx, owner.GetNamespace(), a.Instance, a.UID)
+	vmi, err := e.sameInstance(ctx, owner.GetNamespace(), a.Instance, a.UID)
 	if goneInstance(err, a.Instance) || errors.Is(err, errAnotherInstance) {
 		return &action.Answer{Action: a, At: e.now()} // what was frozen is gone
 	}
+	answer := &action.Answer{Action: a}
 	if err == nil {
+		answer.GuestSeen, answer.GuestStatus = true, vmi.Status.FSFreezeStatus
 		ctrl.LoggerFrom(ctx).Info("Thawing guest", "VirtualMachineInstance", klog.KRef(owner.GetNamespace(), a.Instance))
 		err = e.guests.Unfreeze(ctx, owner.GetNamespace(), a.Instance)
 	}
 	if goneInstance(err, a.Instance) {
 		err = nil
 	}
-	return &action.Answer{Action: a, At: e.now(), Failure: text(err)}
+	answer.At, answer.Failure = e.now(), text(err)
+	return answer
 }
 
 // goneInstance: a 404 counts only if it names the instance, since KubeVirt's API itself can be
@@ -255,16 +209,16 @@ func goneInstance(err error, instance string) bool {
 
 var errAnotherInstance = errors.New("another instance of that name")
 
-// sameInstance says that the instance of that name is the one with this UID, and is not ended.
-func (e *executor) sameInstance(ctx context.Context, namespace, name string, uid types.UID) error {
+// sameInstance is the instance of that name, if it is the one with this UID, and is not ended.
+func (e *executor) sameInstance(ctx context.Context, namespace, name string, uid types.UID) (*kubevirtv1.VirtualMachineInstance, error) {
 	vmi := &kubevirtv1.VirtualMachineInstance{}
 	if err := e.live.Get(ctx, types.NamespacedName{Namespace: namespace, Name: name}, vmi); err != nil {
-		return err
+		return nil, err
 	}
 	if vmi.UID != uid || vmi.IsFinal() {
-		return fmt.Errorf("%w: %q", errAnotherInstance, name)
+		return nil, fmt.Errorf("%w: %q", errAnotherInstance, name)
 	}
-	return nil
+	return vmi, nil
 }
 
 func text(err error) string {

@@ -3,7 +3,6 @@ package controllers
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -31,9 +30,9 @@ func (e *executor) doRestore(ctx context.Context, owner client.Object, a action.
 	case action.RequestStart:
 		return e.requestStart(ctx, owner, a)
 	case action.HoldVM:
-		return denied(e.holdVM(ctx, owner, a))
+		return denied(e.mark(ctx, owner, restoreMark, holding(a)))
 	case action.ReleaseVM:
-		return e.releaseVM(ctx, owner, a)
+		return e.unmark(ctx, owner, restoreMark, holding(a))
 	case action.DeleteVM:
 		return e.deleteMade(ctx, owner, &kubevirtv1.VirtualMachine{}, a.VM, a.UID)
 	case action.DeleteInstance:
@@ -127,36 +126,6 @@ func (e *executor) requestStart(ctx context.Context, owner client.Object, a acti
 	ctrl.LoggerFrom(ctx).Info("Requesting start of VM", "VirtualMachine", klog.KObj(vm))
 	request := []any{map[string]any{"action": string(kubevirtv1.StartRequest)}}
 	return e.patchVMStatus(ctx, vm, map[string]any{"stateChangeRequests": request})
-}
-
-func (e *executor) holdVM(ctx context.Context, owner client.Object, a action.HoldVM) error {
-	vm, err := e.vm(ctx, owner.GetNamespace(), a.VM, a.UID)
-	if err != nil {
-		return err
-	}
-	if holder := vm.Status.RestoreInProgress; holder != nil {
-		if *holder == a.Holder {
-			return nil
-		}
-		return fmt.Errorf("VM %q has another restore in progress: %q", a.VM, *holder)
-	}
-	ctrl.LoggerFrom(ctx).Info("Denying starts of VM", "VirtualMachine", klog.KObj(vm))
-	return e.patchVMStatus(ctx, vm, map[string]any{"restoreInProgress": a.Holder})
-}
-
-func (e *executor) releaseVM(ctx context.Context, owner client.Object, a action.ReleaseVM) error {
-	vm, err := e.vm(ctx, owner.GetNamespace(), a.VM, a.UID)
-	if errors.Is(err, errAnotherVM) || apierrors.IsNotFound(err) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	if holder := vm.Status.RestoreInProgress; holder == nil || *holder != a.Holder {
-		return nil
-	}
-	ctrl.LoggerFrom(ctx).Info("Allowing starts of VM", "VirtualMachine", klog.KObj(vm))
-	return e.patchVMStatus(ctx, vm, map[string]any{"restoreInProgress": nil})
 }
 
 func (e *executor) deleteInstance(ctx context.Context, owner client.Object, a action.DeleteInstance) error {

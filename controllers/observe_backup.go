@@ -200,7 +200,7 @@ func (r *BackupReconciler) task(ctx context.Context, b *v1alpha1.VMStateBackup, 
 	if err != nil {
 		return backup.Task{}, err
 	}
-	out := backup.Task{Pending: seen.Pending}
+	out := backup.Task{Pending: seen.Pending, Standing: seen.Standing}
 	if seen.Report != nil && metav1.IsControlledBy(seen.Report, b) {
 		out.Report = &seen.Report.Status
 		out.Started = seen.Report.Status.PodUID != ""
@@ -215,7 +215,7 @@ func (r *BackupReconciler) task(ctx context.Context, b *v1alpha1.VMStateBackup, 
 		if err := diagnose(ctx, r.Live, &seen); err != nil {
 			return out, err
 		}
-		out.Pending = seen.Pending
+		out.Pending, out.Standing = seen.Pending, seen.Standing
 	}
 	if seen.Failed {
 		out.Failed = seen.Message

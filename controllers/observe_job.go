@@ -3,6 +3,7 @@ package controllers
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -24,6 +25,8 @@ type seenJob struct {
 	Message string
 	// Pending says what keeps the Job's pod from running; empty if nothing does.
 	Pending string
+	// Standing says how its newest pod stands; empty if that was not looked at.
+	Standing string
 }
 
 // settling is how old a Job is before its pods are asked what keeps them.
@@ -57,13 +60,20 @@ func observeJob(ctx context.Context, live client.Reader, namespace, name string)
 			out.Failed, out.Message = true, c.Message
 		}
 	}
-	if out.Report != nil && out.Report.Status.Outcome != "" || out.Report != nil && out.Report.Status.PodUID != "" && !out.Failed {
-		return out, nil // it speaks for itself
+	if out.Report != nil && speaks(out.Report, out.Failed) {
+		return out, nil
 	}
 	if !out.Failed && time.Since(job.CreationTimestamp.Time) < settling {
 		return out, nil // what is said of a pod in its first seconds is mostly not true any more
 	}
 	return out, diagnose(ctx, live, &out)
+}
+
+// speaks says that a report tells all there is to know. A witness at work is not asked how its pod
+// stands: between its readings every request counts.
+func speaks(r *v1alpha1.VMStateReport, failed bool) bool {
+	atWork := r.Status.PodUID != "" && !failed
+	return r.Status.Outcome != "" || atWork && r.Spec.Task == v1alpha1.TaskWitness
 }
 
 // diagnose looks for the reason why a Job does not run, or failed without a word.
@@ -74,8 +84,10 @@ func diagnose(ctx context.Context, live client.Reader, seen *seenJob) error {
 		return fmt.Errorf("list pods of Job %q: %w", seen.Job.Name, err)
 	}
 	involved := []types.UID{seen.Job.UID}
+	slices.SortFunc(pods.Items, func(a, b corev1.Pod) int { return a.CreationTimestamp.Compare(b.CreationTimestamp.Time) })
 	for i := range pods.Items {
 		pod := &pods.Items[i]
+		seen.Standing = standing(pod)
 		involved = append(involved, pod.UID)
 		if seen.Failed {
 			seen.Message = joined(seen.Message, lastWords(pod))
@@ -98,6 +110,29 @@ func diagnose(ctx context.Context, live client.Reader, seen *seenJob) error {
 		}
 	}
 	return nil
+}
+
+// standing is where a pod is and what was said of it last, for a person who wonders why nothing moves.
+func standing(pod *corev1.Pod) string {
+	text := fmt.Sprintf("pod %q is %s", pod.Name, pod.Status.Phase)
+	if pod.Spec.NodeName != "" {
+		text += fmt.Sprintf(" on node %q", pod.Spec.NodeName)
+	}
+	if pod.DeletionTimestamp != nil {
+		text += ", was told to end and has not (its node may be gone)"
+	}
+	for _, s := range pod.Status.ContainerStatuses {
+		switch {
+		case s.State.Waiting != nil && s.State.Waiting.Reason != "":
+			text += ", " + joined(s.State.Waiting.Reason, s.State.Waiting.Message)
+		case s.State.Terminated != nil:
+			text += ", " + joined(s.State.Terminated.Reason, strings.TrimSpace(s.State.Terminated.Message))
+		}
+	}
+	if said := joined(pod.Status.Reason, pod.Status.Message); said != "" {
+		text += ", " + said
+	}
+	return text
 }
 
 func anyRan(pods []corev1.Pod) bool {

@@ -44,6 +44,9 @@ func (r *BackupReconciler) report(ctx context.Context, b *v1alpha1.VMStateBackup
 	if err != nil || !written {
 		return err
 	}
+	if warning := backup.Unconfirmed(b); warning != "" && backup.Unconfirmed(before) == "" {
+		note(r.Events, b, remark{corev1.EventTypeWarning, "ReleaseNotConfirmed", "Thaw", warning})
+	}
 	for _, warning := range d.Warnings {
 		note(r.Events, b, remark{corev1.EventTypeWarning, "NotPersistent", "Plan", warning})
 	}

@@ -145,6 +145,16 @@ type FreezeRecord struct {
 	// releaseFailure is what the agent or KubeVirt answered last instead of thawing.
 	// +optional
 	ReleaseFailure string `json:"releaseFailure,omitempty"`
+	// releaseFailingSince is when the guest was first asked to thaw and did not.
+	// +optional
+	ReleaseFailingSince *metav1.MicroTime `json:"releaseFailingSince,omitempty"`
+	// unconfirmedAt is when the guest was not asked any more: that it is thawed was never confirmed.
+	// +optional
+	UnconfirmedAt *metav1.MicroTime `json:"unconfirmedAt,omitempty"`
+	// guestStatus is what KubeVirt reported of the guest's filesystems at that time: "frozen", or
+	// empty. It may lag, and proves nothing.
+	// +optional
+	GuestStatus string `json:"guestStatus,omitempty"`
 	// failure is what the agent or KubeVirt answered instead of freezing.
 	// +optional
 	Failure string `json:"failure,omitempty"`

@@ -75,6 +75,10 @@ type Answer struct {
 	At time.Time
 	// Failure is the answer's text; empty if it worked.
 	Failure string
+	// GuestSeen says that the instance could be looked at; GuestStatus is then what its status says
+	// of the guest's filesystems: "frozen", or empty.
+	GuestSeen   bool
+	GuestStatus string
 	// Refused says that the failure is an answer which leaves nothing under way: not a time-out,
 	// and not an error on the way to the guest.
 	Refused bool

@@ -40,7 +40,8 @@
 //
 // Beside every row, a freeze that is recorded and due is released, before anything else is
 // done; until it is, nothing of the attempt's witness is removed, which would release the guest in
-// the manager's place. A record and the effect that depends on it are two passes: a decision that writes
+// the manager's place. A guest that does not confirm it for thawLimit (frozenLimit where KubeVirt
+// reports it as frozen) is not waited for any longer: that it is thawed is then said nowhere. A record and the effect that depends on it are two passes: a decision that writes
 // records carries out nothing but a thaw.
 //
 // # Freezing, and who may ask

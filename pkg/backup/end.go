@@ -76,6 +76,9 @@ func outcome(in Observed) Decision {
 		d.State, d.Reason = conditions.Tidying, v1alpha1.ReasonKept
 		d.Message = fmt.Sprintf("%s of %s kept as snapshots on the storage", plural(includedCount(s), "volume"), s.Summary.Size)
 	}
+	if warning := unconfirmed(s); warning != "" {
+		d.Message += "; " + warning
+	}
 	return d
 }
 

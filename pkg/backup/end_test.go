@@ -103,6 +103,19 @@ func TestPlanEnd(t *testing.T) {
 				return d
 			}(),
 		},
+		"ReleaseNotConfirmed": {
+			reason: "a guest that never answers does not keep everything for ever; a person is told, and nobody says that it is thawed",
+			in: at(failed, clock(time.Hour), func(in *Observed) {
+				silent(&in.Backup.Status.Attempts[0])
+				in.Children = []Child{{Kind: action.KindJob, Name: "j", UID: "uj"}}
+			}),
+			want: func() Decision {
+				d := withActions(failing, conditions.Failing, lookAgain, action.Delete{Kind: action.KindJob, Name: "j", UID: "uj"})
+				d.Message += "; the guest was asked to thaw for 30m0s and never confirmed it (no answer); KubeVirt does not report its filesystems as frozen, which is no proof: " +
+					"see whether it still writes to its disks, and if it hangs, thaw it from its console (fsfreeze --unfreeze), restart its agent, or restart the VM"
+				return d
+			}(),
+		},
 		"KeptStays": {
 			reason: "a backup without a store consists of these",
 			in: at(momentOf, func(in *Observed) {
@@ -141,6 +154,24 @@ func TestPlanEnd(t *testing.T) {
 	})
 }
 
+// failingSince: the guest is frozen, and has not thawed when it was asked to.
+func failingSince(after time.Duration) func(*v1alpha1.MomentAttempt) {
+	return func(a *v1alpha1.MomentAttempt) {
+		frozen(a)
+		a.Freeze.ReleaseFailure, a.Freeze.ReleaseFailingSince = "no answer", micro(after)
+	}
+}
+
+// silent: it was not asked any more.
+func silent(a *v1alpha1.MomentAttempt) {
+	failingSince(0)(a)
+	a.Freeze.UnconfirmedAt = micro(thawLimit)
+}
+
+func unanswered(after time.Duration, status string) []action.Answer {
+	return []action.Answer{{Action: action.Unfreeze{}, At: noon.Add(after), Failure: "no answer", GuestSeen: true, GuestStatus: status}}
+}
+
 // TestSettle: an answer is a fact, and a thaw counts only if no freeze can land after it.
 func TestSettle(t *testing.T) {
 	thawed := func(after time.Duration) []action.Answer {
@@ -164,6 +195,18 @@ func TestSettle(t *testing.T) {
 		"ThawedTooEarly":   {asked, thawed(inFlight - time.Second), func(*v1alpha1.MomentAttempt) {}},
 		"ThawedPastFlight": {asked, thawed(inFlight), func(a *v1alpha1.MomentAttempt) { a.Freeze.ReleasedAt = micro(inFlight) }},
 		"ThawRefused":      {frozen, []action.Answer{{Action: action.Unfreeze{}, At: noon, Failure: "409"}}, func(a *v1alpha1.MomentAttempt) { a.Freeze.ReleaseFailure = "409" }},
+		"ThawUnanswered": {frozen, unanswered(time.Minute, ""), func(a *v1alpha1.MomentAttempt) {
+			a.Freeze.ReleaseFailure, a.Freeze.ReleaseFailingSince = "no answer", micro(time.Minute)
+		}},
+		"ThawUnansweredForLong": {failingSince(0), unanswered(thawLimit, ""), func(a *v1alpha1.MomentAttempt) { a.Freeze.UnconfirmedAt = micro(thawLimit) }},
+		"ThawUnansweredFrozen":  {failingSince(0), unanswered(thawLimit, "frozen"), func(*v1alpha1.MomentAttempt) {}},
+		"ThawUnansweredFrozenForLong": {failingSince(0), unanswered(frozenLimit, "frozen"), func(a *v1alpha1.MomentAttempt) {
+			a.Freeze.UnconfirmedAt, a.Freeze.GuestStatus = micro(frozenLimit), "frozen"
+		}},
+		"APIAway": {failingSince(0), []action.Answer{{Action: action.Unfreeze{}, At: noon.Add(frozenLimit), Failure: "no answer"}}, func(*v1alpha1.MomentAttempt) {}},
+		"ThawedAfterAll": {failingSince(0), thawed(frozenLimit), func(a *v1alpha1.MomentAttempt) {
+			a.Freeze.ReleaseFailure, a.Freeze.ReleasedAt = "", micro(frozenLimit)
+		}},
 		"NothingWasAsked":  {frozen, nil, func(*v1alpha1.MomentAttempt) {}},
 		"ReleasedOnceOnly": {func(a *v1alpha1.MomentAttempt) { frozen(a); a.Freeze.ReleasedAt = micro(1) }, thawed(time.Minute), func(*v1alpha1.MomentAttempt) {}},
 	}
@@ -215,6 +258,7 @@ func TestGoesFirst(t *testing.T) {
 		"BothPrepareOlder":       {waiting(attempt()), later(attempt()), true},
 		"BothPrepareYounger":     {later(attempt()), waiting(attempt()), false},
 		"FrozenStill":            {later(attempt(stuck)), waiting(), true},
+		"NeverAnswered":          {later(attempt(silent, discarded)), waiting(), false},
 		"Exports":                {waiting(momentOf), later(), false},
 	}
 	for name, tc := range tests {

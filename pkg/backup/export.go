@@ -32,7 +32,7 @@ func export(in Observed) Decision {
 	case t.Exists && !t.Started && in.since(t.Created) >= pendingLimit:
 		return in.fail(v1alpha1.ReasonExportFailed, "the export did not start in %s: %s", pendingLimit, t.Pending)
 	case t.Exists && stalled(in):
-		return in.fail(v1alpha1.ReasonExportFailed, "the export made no progress in %s%s", stallLimit, because(t.Pending))
+		return in.fail(v1alpha1.ReasonExportFailed, "the export made no progress in %s%s", stallLimit, because(wordsOf(t)))
 	case t.Exists:
 		return exporting(in)
 	}
@@ -100,11 +100,15 @@ func stalled(in Observed) bool {
 	if !in.Export.Started || progressed(e, in.Export.Report) {
 		return false
 	}
-	last := in.Export.Created
-	if e != nil && e.ProgressedAt != nil {
-		last = e.ProgressedAt.Time
+	return e != nil && e.ProgressedAt != nil && in.since(e.ProgressedAt.Time) >= stallLimit
+}
+
+// wordsOf is what is known of a Job that does not get on: what keeps its pod, else how that stands.
+func wordsOf(t Task) string {
+	if t.Pending != "" {
+		return t.Pending
 	}
-	return in.since(last) >= stallLimit
+	return t.Standing
 }
 
 // progressed compares what is recorded, if anything is, with what is reported now.
@@ -205,11 +209,12 @@ func exporting(in Observed) Decision {
 	d := waitForJob(in, in.Export, v1alpha1.ReasonExporting,
 		fmt.Sprintf("sending %s of %s", plural(includedCount(&in.Backup.Status), "volume"), in.Backup.Status.Summary.Size))
 	r, old := in.Export.Report, in.Backup.Status.Export
-	if progressed(old, r) {
+	// That it began counts as progress: how long its pod waited before is no stall.
+	if begun := in.Export.Started && old == nil; begun || progressed(old, r) {
 		at := metav1.NewTime(in.Now)
-		d.Status.Export = &v1alpha1.ExportStatus{
-			TotalBytes: r.Progress.TotalBytes, ReadBytes: r.Progress.DoneBytes, SentBytes: r.Progress.SentBytes, Parent: in.Parent,
-			ProgressedAt: &at,
+		d.Status.Export = &v1alpha1.ExportStatus{Parent: in.Parent, ProgressedAt: &at}
+		if r != nil && r.Progress != nil {
+			d.Status.Export.TotalBytes, d.Status.Export.ReadBytes, d.Status.Export.SentBytes = r.Progress.TotalBytes, r.Progress.DoneBytes, r.Progress.SentBytes
 		}
 		if old != nil {
 			d.Status.Export.Parent = old.Parent // what the Job was told, whatever is newer by now

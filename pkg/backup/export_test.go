@@ -2,6 +2,7 @@ package backup
 
 import (
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
@@ -73,6 +74,23 @@ func TestPlanExport(t *testing.T) {
 					Progress: &v1alpha1.ReportProgress{DoneBytes: 7},
 				}}
 			})),
+		"StalledPod": seenAs(fails(v1alpha1.ReasonExportFailed, `the export made no progress in 30m0s: pod "p" is Running on node "n"`), "a pod that runs and does nothing is named",
+			at(momentOf, clock(stallLimit), func(in *Observed) {
+				at := metav1.NewTime(noon)
+				in.Backup.Status.Export = &v1alpha1.ExportStatus{ProgressedAt: &at}
+				in.Export = Task{Exists: true, Started: true, Created: noon, Standing: `pod "p" is Running on node "n"`}
+			})),
+		"StartedLate": {
+			reason: "the wait for a node is no lack of progress: the time counts from the start",
+			in: at(momentOf, clock(stallLimit+time.Minute), func(in *Observed) {
+				in.Export = Task{Exists: true, Started: true, Created: noon}
+			}),
+			want: says(v1alpha1.ReasonExporting, "sending 2 volumes of 2.0 GiB"),
+			status: func(s *v1alpha1.VMStateBackupStatus) {
+				at := metav1.NewTime(noon.Add(stallLimit + time.Minute))
+				s.Export = &v1alpha1.ExportStatus{ProgressedAt: &at}
+			},
+		},
 		"FailedByRetries": seenAs(fails(v1alpha1.ReasonUnreachable, "the export failed: no route"), "its own words, where it left any",
 			at(momentOf, func(in *Observed) {
 				in.Export = Task{Exists: true, Failed: "BackoffLimitExceeded", Report: &v1alpha1.VMStateReportStatus{Reason: v1alpha1.ReasonUnreachable, Message: "no route"}}

@@ -84,6 +84,8 @@ type Task struct {
 	Failed string
 	// Pending is what keeps its pod from starting; "" if nothing does.
 	Pending string
+	// Standing is how its newest pod stands; "" if that is not known.
+	Standing string
 	// Report of the Job; nil if there is none.
 	Report *v1alpha1.VMStateReportStatus
 }

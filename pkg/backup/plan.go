@@ -24,6 +24,10 @@ const (
 	inFlight = 2*time.Minute + sendWindow + requestLimit
 	// stallLimit bounds an export without progress.
 	stallLimit = 30 * time.Minute
+	// thawLimit bounds how long a guest is asked to thaw that does not confirm it.
+	thawLimit = 30 * time.Minute
+	// frozenLimit is the same where KubeVirt reports the guest as frozen.
+	frozenLimit = 24 * time.Hour
 	// keepLimit bounds the Job that writes a few hundred KiB of firmware state.
 	keepLimit = 10 * time.Minute
 	// waitLimit bounds a wait before anything was touched.

@@ -1,6 +1,7 @@
 package backup
 
 import (
+	"fmt"
 	"slices"
 	"time"
 
@@ -42,8 +43,10 @@ func unfreeze(b *v1alpha1.VMStateBackup) action.Unfreeze {
 	return out
 }
 
-// held says that a freeze is recorded and its release is not.
-func held(a *v1alpha1.MomentAttempt) bool { return a.Freeze != nil && a.Freeze.ReleasedAt == nil }
+// held says that a freeze is recorded, its release is not, and that is still being seen to.
+func held(a *v1alpha1.MomentAttempt) bool {
+	return a.Freeze != nil && a.Freeze.ReleasedAt == nil && a.Freeze.UnconfirmedAt == nil
+}
 
 func anyHeld(s *v1alpha1.VMStateBackupStatus) bool {
 	return slices.ContainsFunc(s.Attempts, func(a v1alpha1.MomentAttempt) bool { return held(&a) })
@@ -110,7 +113,7 @@ func (d Decision) settleThaw(answer action.Answer) {
 	for i := range d.Status.Attempts {
 		a := &d.Status.Attempts[i]
 		if held(a) {
-			a.Freeze.ReleaseFailure = answer.Failure
+			settleFailure(a.Freeze, answer)
 		}
 		if answer.Failure != "" || !held(a) || a.Freeze.FrozenAt == nil && answer.At.Sub(a.Freeze.RequestedAt.Time) < inFlight {
 			continue
@@ -119,6 +122,47 @@ func (d Decision) settleThaw(answer action.Answer) {
 		a.Freeze.ReleasedAt = &at
 	}
 }
+
+// settleFailure records that a guest did not thaw, and ends the asking when it has gone on for too
+// long: what was made for the backup does not stay for ever on a guest that never answers. Only an
+// answer at which its instance could be seen ends it: an API that is away is no guest that is silent.
+func settleFailure(f *v1alpha1.FreezeRecord, answer action.Answer) {
+	f.ReleaseFailure = answer.Failure
+	if answer.Failure == "" || !answer.GuestSeen {
+		return
+	}
+	at := metav1.NewMicroTime(answer.At)
+	if f.ReleaseFailingSince == nil {
+		f.ReleaseFailingSince = &at
+	}
+	limit := thawLimit
+	if answer.GuestStatus != "" {
+		limit = frozenLimit
+	}
+	if at.Sub(f.ReleaseFailingSince.Time) >= limit {
+		f.UnconfirmedAt, f.GuestStatus = &at, answer.GuestStatus
+	}
+}
+
+// unconfirmed warns of a guest that may still be frozen; "" if there is none. It never says that
+// one is not: the status of the guest lags, and is empty where nobody looks.
+func unconfirmed(s *v1alpha1.VMStateBackupStatus) string {
+	for _, a := range s.Attempts {
+		if a.Freeze == nil || a.Freeze.UnconfirmedAt == nil || a.Freeze.ReleasedAt != nil {
+			continue
+		}
+		seen := "KubeVirt does not report its filesystems as frozen, which is no proof"
+		if status := a.Freeze.GuestStatus; status != "" {
+			seen = fmt.Sprintf("KubeVirt reports its filesystems as %q", status)
+		}
+		return fmt.Sprintf("the guest was asked to thaw for %s and never confirmed it (%s); %s: see whether it still writes to its disks, and if it hangs, thaw it from its console (fsfreeze --unfreeze), restart its agent, or restart the VM",
+			a.Freeze.UnconfirmedAt.Sub(a.Freeze.ReleaseFailingSince.Time).Round(time.Minute), a.Freeze.ReleaseFailure, seen)
+	}
+	return ""
+}
+
+// Unconfirmed warns of a guest of a backup that may still be frozen, and is not asked any more.
+func Unconfirmed(b *v1alpha1.VMStateBackup) string { return unconfirmed(&b.Status) }
 
 // Interrupted is the decision after an action failed: what it would have recorded did not
 // happen, the thaw's answers apart. A snapshot that the API server refuses will be refused again:
