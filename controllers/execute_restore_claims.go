@@ -2,7 +2,10 @@ package controllers
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"slices"
+	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -28,9 +31,9 @@ func (e *executor) doRestoredClaims(ctx context.Context, owner client.Object, a 
 	case action.HandOver:
 		return denied(e.handOver(ctx, owner, a))
 	case action.LabelState:
-		return denied(e.labelState(ctx, owner, a.Claim, a.UID, a.VM))
+		return denied(e.labelState(ctx, owner, a))
 	case action.UnlabelState:
-		return denied(e.labelState(ctx, owner, a.Claim, a.UID, ""))
+		return denied(e.labelState(ctx, owner, action.LabelState{Claim: a.Claim, UID: a.UID, ResourceVersion: a.ResourceVersion}))
 	case action.DeleteMade:
 		if a.Kind == action.KindRevision {
 			return e.deleteMade(ctx, owner, &appsv1.ControllerRevision{}, a.Name, a.UID)
@@ -46,6 +49,8 @@ func (e *executor) doRestoredClaims(ctx context.Context, owner client.Object, a 
 		return e.reserveVolume(ctx, owner, a)
 	case action.KeepVolume:
 		return e.keepVolume(ctx, owner, a)
+	case action.MarkKept:
+		return e.markKept(ctx, owner, a)
 	}
 	return fmt.Errorf("no action is called %T", a)
 }
@@ -76,6 +81,9 @@ func (e *executor) handOver(ctx context.Context, owner client.Object, a action.H
 	if obj.GetUID() != a.UID {
 		return fmt.Errorf("%s %q is another one by now", a.Kind, a.Name)
 	}
+	if err := asSeen(obj, a.ResourceVersion); err != nil {
+		return err
+	}
 	before, _ := obj.DeepCopyObject().(client.Object)
 	var refs []metav1.OwnerReference
 	for _, ref := range obj.GetOwnerReferences() {
@@ -94,25 +102,38 @@ func (e *executor) handOver(ctx context.Context, owner client.Object, a action.H
 	return e.patchLocked(ctx, before, obj)
 }
 
-// labelState puts the label of firmware state on a claim, or takes it off if vm is empty.
-func (e *executor) labelState(ctx context.Context, owner client.Object, name string, uid types.UID, vm string) error {
-	claim, err := e.claim(ctx, owner.GetNamespace(), name)
+// asSeen is a conflict if somebody has written an object since it was planned for: what they
+// changed may be what the plan rests on.
+func asSeen(obj client.Object, resourceVersion string) error {
+	if obj.GetResourceVersion() == resourceVersion {
+		return nil
+	}
+	return apierrors.NewConflict(schema.GroupResource{Resource: fmt.Sprintf("%T", obj)}, obj.GetName(),
+		errors.New("it was changed since it was looked at"))
+}
+
+// labelState puts the label of firmware state on a claim, or takes it off if a names no VM.
+func (e *executor) labelState(ctx context.Context, owner client.Object, a action.LabelState) error {
+	claim, err := e.claim(ctx, owner.GetNamespace(), a.Claim)
 	if apierrors.IsNotFound(err) {
 		return nil
 	}
 	if err != nil {
-		return fmt.Errorf("get claim %q: %w", name, err)
+		return fmt.Errorf("get claim %q: %w", a.Claim, err)
 	}
-	if claim.UID != uid || claim.Labels[v1alpha1.LabelPersistentState] == vm {
+	if claim.UID != a.UID {
 		return nil
 	}
+	if err := asSeen(claim, a.ResourceVersion); err != nil {
+		return err
+	}
 	before := claim.DeepCopy()
-	if vm == "" {
+	if a.VM == "" {
 		delete(claim.Labels, v1alpha1.LabelPersistentState)
 	} else {
-		claim.Labels = merged(claim.Labels, map[string]string{v1alpha1.LabelPersistentState: vm})
+		claim.Labels = merged(claim.Labels, map[string]string{v1alpha1.LabelPersistentState: a.VM})
 	}
-	ctrl.LoggerFrom(ctx).Info("Labelling firmware state", "PersistentVolumeClaim", klog.KObj(claim), "stateOf", vm)
+	ctrl.LoggerFrom(ctx).Info("Labelling firmware state", "PersistentVolumeClaim", klog.KObj(claim), "stateOf", a.VM)
 	return e.patchLocked(ctx, before, claim)
 }
 
@@ -120,12 +141,12 @@ var dataVolumes = schema.GroupVersionKind{Group: "cdi.kubevirt.io", Version: "v1
 
 // orphanDataVolume removes the DataVolume first: its controller would make the claim again.
 func (e *executor) orphanDataVolume(ctx context.Context, owner client.Object, a action.OrphanDataVolume) error {
-	claim, err := e.claim(ctx, owner.GetNamespace(), a.Name)
+	claim, err := e.claim(ctx, owner.GetNamespace(), a.Claim)
 	if apierrors.IsNotFound(err) {
 		return nil
 	}
 	if err != nil {
-		return fmt.Errorf("get claim %q: %w", a.Name, err)
+		return fmt.Errorf("get claim %q: %w", a.Claim, err)
 	}
 	if claim.UID != a.ClaimUID {
 		return nil
@@ -135,15 +156,16 @@ func (e *executor) orphanDataVolume(ctx context.Context, owner client.Object, a 
 	dv.SetNamespace(owner.GetNamespace())
 	dv.SetName(a.Name)
 	ctrl.LoggerFrom(ctx).Info("Deleting DataVolume of a replaced claim", "DataVolume", klog.KObj(dv))
-	err = e.client.Delete(ctx, dv, client.PropagationPolicy(metav1.DeletePropagationOrphan))
+	err = e.client.Delete(ctx, dv, client.Preconditions{UID: &a.UID}, client.PropagationPolicy(metav1.DeletePropagationOrphan))
 	if err == nil {
 		return nil // the garbage collector takes the owner off the claim
 	}
-	if !apierrors.IsNotFound(err) && !meta.IsNoMatchError(err) {
+	// Another one of that name is not the claim's owner, and no reason to keep it.
+	if !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) && !meta.IsNoMatchError(err) {
 		return fmt.Errorf("delete DataVolume %q: %w", a.Name, err)
 	}
 	before := claim.DeepCopy()
-	claim.OwnerReferences = nil
+	claim.OwnerReferences = slices.DeleteFunc(claim.OwnerReferences, func(ref metav1.OwnerReference) bool { return ref.UID == a.UID })
 	return e.patchLocked(ctx, before, claim)
 }
 
@@ -233,4 +255,24 @@ func (e *executor) keepVolume(ctx context.Context, owner client.Object, a action
 		return fmt.Errorf("claim %q exists and was not made by %q", claim.Name, owner.GetName())
 	}
 	return nil
+}
+
+// markKept writes on a kept claim what it must be known by when its restore is gone.
+func (e *executor) markKept(ctx context.Context, owner client.Object, a action.MarkKept) error {
+	claim, err := e.claim(ctx, owner.GetNamespace(), a.Claim)
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("get claim %q: %w", a.Claim, err)
+	}
+	if claim.UID != a.UID {
+		return nil
+	}
+	before := claim.DeepCopy()
+	claim.Annotations = merged(claim.Annotations, map[string]string{
+		v1alpha1.AnnotationKeptUID: string(a.UID), v1alpha1.AnnotationKeptUntil: a.Until.UTC().Format(time.RFC3339),
+	})
+	ctrl.LoggerFrom(ctx).Info("Noting how long a replaced volume is kept", "PersistentVolumeClaim", klog.KObj(claim), "until", a.Until)
+	return client.IgnoreNotFound(e.patchLocked(ctx, before, claim))
 }

@@ -33,10 +33,11 @@ func (r *RestoreReconciler) observe(ctx context.Context, rs *v1alpha1.VMStateRes
 	}
 	machine, err := restore.MachineOf(rs.Status.From)
 	if err != nil {
-		return in, err
+		in.Unreadable = err.Error() // nothing reads it again: what it means now is for the plan
+		return in, nil
 	}
 	in.Machine = machine
-	if len(rs.Status.Volumes) == 0 && rs.Status.CompletedAt == nil {
+	if restore.LooksAround(rs) {
 		in.Cluster, err = r.observeCluster(ctx, rs, *machine)
 	}
 	return in, err

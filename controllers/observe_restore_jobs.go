@@ -70,7 +70,7 @@ func (r *RestoreReconciler) observeJob(ctx context.Context, in *restore.Observed
 	if seen.Job == nil && seen.Report == nil {
 		return nil, nil
 	}
-	out := &restore.JobSeen{Name: name, Report: seen.Report, Failed: seen.Failed, Message: seen.Message, Pending: seen.Pending}
+	out := &restore.JobSeen{Name: name, Report: seen.Report, Failed: seen.Failed, Message: seen.Message, Pending: seen.Pending, Standing: seen.Standing}
 	if seen.Job != nil {
 		terminating := seen.Job.Status.Terminating
 		out.UID = seen.Job.UID

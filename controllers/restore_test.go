@@ -113,7 +113,7 @@ func TestRestoreInPlace(t *testing.T) {
 	restored.ResourceVersion = vm.ResourceVersion
 	w.must(w.cluster.Client.Update(t.Context(), restored))
 	w.now = w.now.Add(2 * time.Hour)
-	w.step(w.reconciler())
+	w.sweep()
 	if got := kept(); len(got) != 0 {
 		t.Errorf("%v are still there after keepReplacedSeconds", got)
 	}

@@ -172,6 +172,8 @@ const (
 	ReasonDryRun = "DryRun"
 	// ReasonFilling: the new volumes are filled and read back.
 	ReasonFilling = "Filling"
+	// ReasonImportStalled: the Job that fills the volumes makes no progress; the message says how its pod stands.
+	ReasonImportStalled = "ImportStalled"
 	// ReasonStopping: the virtual machine is being stopped.
 	ReasonStopping = "Stopping"
 	// ReasonSwitching: the new volumes are put in place.

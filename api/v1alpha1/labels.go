@@ -20,6 +20,11 @@ const (
 
 	// AnnotationReplaced on a claim that keeps a replaced volume: the claim name that it had.
 	AnnotationReplaced = "vmstate.io/replaced-claim"
+	// AnnotationKeptUntil on such a claim: when the manager removes it, as RFC 3339. It may be changed;
+	// without it the claim stays until a person deletes it.
+	AnnotationKeptUntil = "vmstate.io/kept-until"
+	// AnnotationKeptUID on such a claim: its own UID, so that a copy of it is nothing that may be removed.
+	AnnotationKeptUID = "vmstate.io/kept-uid"
 
 	// AnnotationDriverChecked on a backup whose audit found fault with a CSI driver: a person has looked into it, and what
 	// the driver tells may be used again. Any value but the empty one.

@@ -158,8 +158,8 @@ type VMStateRestoreSpec struct {
 	// +kubebuilder:validation:MaxItems=64
 	Storage []StorageMapping `json:"storage,omitempty"`
 	// keepReplacedSeconds is how long the volumes that a restore in place replaced are kept, from its
-	// success on. They are not in any virtual machine's reach meanwhile. 0 deletes them at once.
-	// Default one day.
+	// end on, also where the restore is deleted before. They are not in any virtual machine's reach
+	// meanwhile. 0 deletes them at once. Default one day.
 	// +optional
 	// +kubebuilder:default=86400
 	// +kubebuilder:validation:Minimum=0
@@ -210,6 +210,18 @@ type RestoredVolume struct {
 	// verified says that all bytes were read back from the claim and compared.
 	// +optional
 	Verified bool `json:"verified,omitempty"`
+}
+
+// FillProgress is how far the Job is that fills the volumes.
+type FillProgress struct {
+	// doneBytes of totalBytes; a byte counts half when it is written and half when it was read back.
+	// +optional
+	DoneBytes int64 `json:"doneBytes,omitempty"`
+	// totalBytes of all volumes.
+	// +optional
+	TotalBytes int64 `json:"totalBytes,omitempty"`
+	// progressedAt is when doneBytes changed last. A Job without progress is said to be stalled.
+	ProgressedAt metav1.Time `json:"progressedAt"`
 }
 
 // ReplacedClaim is a claim that a restore in place took the virtual machine off.
@@ -319,6 +331,9 @@ type VMStateRestoreStatus struct {
 	// +listType=map
 	// +listMapKey=name
 	Volumes []RestoredVolume `json:"volumes,omitempty"`
+	// filling is how far the Job is that fills the volumes.
+	// +optional
+	Filling *FillProgress `json:"filling,omitempty"`
 	// replaced are the claims that the virtual machine had before a restore in place, recorded
 	// before anything is done to it.
 	// +optional
@@ -337,7 +352,7 @@ type VMStateRestoreStatus struct {
 	// completedAt is when Ready became true, or the restore failed.
 	// +optional
 	CompletedAt *metav1.Time `json:"completedAt,omitempty"`
-	// replacedRemovedAt is when the replaced volumes were removed.
+	// replacedRemovedAt is when the replaced volumes were seen to be gone, or kept for good.
 	// +optional
 	ReplacedRemovedAt *metav1.Time `json:"replacedRemovedAt,omitempty"`
 }

@@ -143,7 +143,7 @@ type VMStateStoreStatus struct {
 	// with. Keep it outside of the cluster and the bucket: it tells a true backup from a forged one.
 	// +optional
 	SigningKey string `json:"signingKey,omitempty"`
-	// keysSecretName is the Secret that holds the index and signing keys of the repository.
+	// keysSecretName is the Secret that holds the index, name and signing keys of the repository.
 	// +optional
 	KeysSecretName string `json:"keysSecretName,omitempty"`
 }

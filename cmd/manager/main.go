@@ -132,7 +132,8 @@ func setup(mgr ctrl.Manager, o options, config configuration) error {
 	}
 	stores := &controllers.StoreReconciler{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Events: recorder, Image: o.image}
 	restores := &controllers.RestoreReconciler{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Guests: guests, Events: recorder, Image: o.image}
-	for _, r := range []interface{ SetupWithManager(ctrl.Manager) error }{backups, stores, restores} {
+	kept := &controllers.KeptReconciler{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Events: recorder}
+	for _, r := range []interface{ SetupWithManager(ctrl.Manager) error }{backups, stores, restores, kept} {
 		if err := r.SetupWithManager(mgr); err != nil {
 			return fmt.Errorf("set up controllers: %w", err)
 		}

@@ -2,6 +2,7 @@ package action
 
 import (
 	"errors"
+	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -78,29 +79,32 @@ type DeleteInstance struct {
 	UID      types.UID
 }
 
-// HandOver takes the owner's control off a claim or revision that it made. Owner, if not nil,
-// controls it from then on. StateOf, if not empty, is the VirtualMachine whose firmware state the
-// claim becomes, in the same write.
+// HandOver takes the owner's control off a claim or revision that it made, if it is still as it
+// was seen. Owner, if not nil, controls it from then on. StateOf, if not empty, is the VirtualMachine
+// whose firmware state the claim becomes, in the same write.
 type HandOver struct {
-	Kind    Kind
-	Name    string
-	UID     types.UID
-	Owner   *metav1.OwnerReference
-	StateOf string
+	Kind            Kind
+	Name            string
+	UID             types.UID
+	ResourceVersion string
+	Owner           *metav1.OwnerReference
+	StateOf         string
 }
 
-// LabelState makes a claim the firmware state of a VirtualMachine.
+// LabelState makes a claim the firmware state of a VirtualMachine, if it is still as it was seen.
 type LabelState struct {
-	Claim string
-	UID   types.UID
-	VM    string
+	Claim           string
+	UID             types.UID
+	ResourceVersion string
+	VM              string
 }
 
-// UnlabelState takes v1alpha1.LabelPersistentState off a claim. A claim that is gone, or another
-// one by now, is no error.
+// UnlabelState takes v1alpha1.LabelPersistentState off a claim, if it is still as it was seen. A
+// claim that is gone, or another one by now, is no error.
 type UnlabelState struct {
-	Claim string
-	UID   types.UID
+	Claim           string
+	UID             types.UID
+	ResourceVersion string
 }
 
 // DeleteMade removes a claim or revision that carries v1alpha1.LabelOwnerUID of the owner,
@@ -111,9 +115,12 @@ type DeleteMade struct {
 	UID  types.UID
 }
 
-// OrphanDataVolume removes a DataVolume and leaves its claim, if the claim with this UID is its own.
+// OrphanDataVolume removes the DataVolume with this UID and leaves its claim, if that is the one with
+// ClaimUID.
 type OrphanDataVolume struct {
 	Name     string
+	UID      types.UID
+	Claim    string
 	ClaimUID types.UID
 }
 
@@ -147,7 +154,17 @@ type ReserveVolume struct {
 // v1alpha1.LabelOwnerUID of the owner, and is not controlled by it: what is kept outlives the restore.
 type KeepVolume struct{ Claim *corev1.PersistentVolumeClaim }
 
+// MarkKept notes on a claim that keeps a replaced volume that it is the one with this UID, and
+// when it is removed. From then on it needs no restore. A claim that is gone, or another one by
+// now, is no error.
+type MarkKept struct {
+	Claim string
+	UID   types.UID
+	Until time.Time
+}
+
 func (KeepVolume) action()       {}
+func (MarkKept) action()         {}
 func (CreateVM) action()         {}
 func (CreateRevision) action()   {}
 func (WriteVM) action()          {}

@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/vmstate/vmstate/api/v1alpha1"
+	"github.com/vmstate/vmstate/pkg/inventory"
 )
 
 // checkAddresses finds machines that use an address which the restored one keeps.
@@ -92,7 +93,7 @@ func sameTPM(in Observed) []string {
 	return slices.DeleteFunc(withUUID(in), func(who string) bool { return who == in.Restore.Status.From.VM })
 }
 
-// withUUID are other machines that carry the firmware UUID of the backup, sorted.
+// withUUID are other machines, and instances of whoever, that carry the firmware UUID of the backup, sorted.
 func withUUID(in Observed) []string {
 	var who []string
 	for _, vm := range in.Cluster.Machines {
@@ -104,8 +105,13 @@ func withUUID(in Observed) []string {
 			who = append(who, vm.Namespace+"/"+vm.Name)
 		}
 	}
+	for _, vmi := range livingInstances(in) {
+		if strings.EqualFold(inventory.InstanceUUID(vmi), in.Machine.Identity.FirmwareUUID) {
+			who = append(who, vmi.Namespace+"/"+vmi.Name)
+		}
+	}
 	slices.Sort(who)
-	return who
+	return slices.Compact(who)
 }
 
 func isTarget(in Observed, namespace, name string) bool {

@@ -4,10 +4,10 @@
 // store or clock; package controllers does that for it. The first row that holds wins:
 //
 //	seen                                 done                                    Ready reason
-//	done, replaced volumes kept too long delete them                             Restored
-//	done                                 finalizer off                           Restored, DryRun
-//	given up, all undone                 finalizer off                           the failure's
-//	committed, machine gone              give up: nothing can be put back        SwitchFailed
+//	ended, kept claims without a note    note on them until when they are kept   Restored, or the failure's
+//	ended                                finalizer off                           Restored, DryRun, or the failure's
+//	committed, machine gone              set the replaced volumes aside, give up SwitchFailed
+//	committed, the record unreadable     nothing: a person must                  Switching
 //	committed, not on its new claims     write the spec of the backup            Switching
 //	committed, an instance made before   delete it                               Stopping
 //	committed, old claim names resolve   delete the claims, keep their volumes   Switching
@@ -15,6 +15,7 @@
 //	committed, started                   wait until it runs                      Starting
 //	started                              name the replaced volumes anew          CleaningUp
 //	given up, something left             undo it, last step first                the failure's
+//	given up, held, record unreadable    nothing more: a person must             the failure's
 //	restore deleted                      give up                                 SwitchFailed
 //	source not known                     look it up; Job for one in a store      Resolving
 //	its Job asks for keys                wait for kubectl vmstate unlock         WaitingForUnlock
@@ -23,6 +24,8 @@
 //	claims missing                       make them                               Filling
 //	claims not filled                    Job that fills and reads back           Filling
 //	its Job asks for keys                wait for kubectl vmstate unlock         WaitingForUnlock
+//	the Job makes no progress            nothing: a person is told               ImportStalled
+//	filled, somebody uses the claims     give up                                 PreflightFailed
 //	filled                               finalizer; record machine and claims    Switching
 //	machine runs                         halt it, wait                           Stopping
 //	starts allowed                       deny them (restoreInProgress)           Switching

@@ -120,17 +120,14 @@ func runImport(in Observed) Decision {
 		return imported(in)
 	}
 	if Waiting(job.Report) {
-		return waitForUnlock(in, job)
+		d := waitForUnlock(in, job)
+		d.Status.Filling = nil // who waits for a person does not stall
+		return d
 	}
 	if job.Pending != "" {
 		return working(in, v1alpha1.ReasonJobPending, "the Job that fills the volumes does not start: %s", job.Pending)
 	}
-	d := working(in, v1alpha1.ReasonFilling, "filling %d volumes", len(in.Restore.Status.Volumes))
-	if r := job.Report; r != nil && r.Status.Progress != nil && r.Status.Progress.TotalBytes > 0 {
-		p := r.Status.Progress
-		d.Status.Summary.Progress = fmt.Sprintf("%d %%", min(100, p.DoneBytes*100/p.TotalBytes))
-	}
-	return d
+	return filling(in)
 }
 
 // imported believes a report only if it speaks of every volume.

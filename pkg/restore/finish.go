@@ -17,12 +17,13 @@ import (
 // holds off, the start, the replaced volumes out of reach.
 func finish(in Observed) Decision {
 	name := targetName(in.Restore, in.Restore.Status.From)
-	if in.Machine == nil {
-		return working(in, v1alpha1.ReasonSwitching, "reading what was recorded")
-	}
 	record := in.Restore.Status.Switch
 	if in.Target == nil || in.Target.VM.UID != record.VMUID || in.Target.VM.DeletionTimestamp != nil {
 		return orphaned(in, name)
+	}
+	if in.Machine == nil {
+		return stalled(in, v1alpha1.ReasonSwitching, "virtual machine %q is past the point of no return, and what was recorded of the backup cannot be read (%s): "+
+			"put its volumes on the restored claims by hand (%s), or delete it and restore again as a new virtual machine", name, in.Unreadable, restoredOn(in))
 	}
 	if record.DoneAt != nil {
 		return start(in)
@@ -56,23 +57,13 @@ func finish(in Observed) Decision {
 	})
 }
 
-// orphaned: the machine was deleted by somebody after the point of no return.
-func orphaned(in Observed, name string) Decision {
-	var claims []string
+// restoredOn tells which claim each volume was restored to.
+func restoredOn(in Observed) string {
+	var out []string
 	for _, v := range in.Restore.Status.Volumes {
-		if c := in.Claims[v.ClaimName]; c != nil && c.UID == v.ClaimUID && c.DeletionTimestamp == nil {
-			claims = append(claims, v.ClaimName)
-		}
+		out = append(out, v.Name+" on "+v.ClaimName)
 	}
-	left := "its restored volumes went with it"
-	if len(claims) > 0 {
-		left = "restored volumes that are left: " + strings.Join(claims, ", ")
-	}
-	message := fmt.Sprintf("virtual machine %q was deleted by somebody before the restore was done; %s; restore again as a new virtual machine", name, left)
-	return decide(in, conditions.Stalled, v1alpha1.ReasonSwitchFailed, "%s", message).record(func(s *v1alpha1.VMStateRestoreStatus) {
-		s.Failure = &v1alpha1.RestoreFailure{At: microTime(in), Reason: v1alpha1.ReasonSwitchFailed, Message: message}
-		s.CompletedAt = &metav1.Time{Time: in.Now}
-	})
+	return strings.Join(out, ", ")
 }
 
 // onNewClaims says that every disk of the machine is on its new claim, and its firmware
@@ -138,11 +129,7 @@ func start(in Observed) Decision {
 	}
 	return decide(in, conditions.Done, v1alpha1.ReasonRestored, "%s", whole(in)).record(func(s *v1alpha1.VMStateRestoreStatus) {
 		s.CompletedAt = &metav1.Time{Time: in.Now}
-		for i := range s.Replaced {
-			if c := in.Claims[s.Replaced[i].KeptClaimName]; c != nil {
-				s.Replaced[i].KeptClaimUID = c.UID
-			}
-		}
+		recordKept(in, s)
 	})
 }
 
@@ -226,9 +213,11 @@ func whole(in Observed) string {
 		text += ", with a blank TPM"
 	}
 	if ran(in.Instance) {
-		return text + "; it runs"
+		text += "; it runs"
+	} else {
+		text += "; it is stopped"
 	}
-	return text + "; it is stopped"
+	return text + strayed(in)
 }
 
 // removeJobs takes away the Jobs, whose pods are in the way of whoever deletes a claim, and

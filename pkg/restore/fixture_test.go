@@ -79,6 +79,9 @@ func seen(t *testing.T, options ...option) Observed {
 		if s.in.Machine, err = MachineOf(s.in.Restore.Status.From); err != nil {
 			t.Fatal(err)
 		}
+		if s.in.Unreadable != "" {
+			s.in.Machine = nil
+		}
 	}
 	return s.in
 }
@@ -317,3 +320,6 @@ func rawVM(t *testing.T, vm kubevirtv1.VirtualMachine) map[string]any {
 	}
 	return out
 }
+
+// documentsLost: what was recorded of the backup cannot be read.
+func documentsLost(_ *testing.T, s *story) { s.in.Unreadable = "cut short" }

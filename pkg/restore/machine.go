@@ -101,6 +101,9 @@ var notCarried = []string{
 	v1alpha1.LabelGroupMember,
 	v1alpha1.LabelOwnerUID,
 	v1alpha1.LabelTask,
+	v1alpha1.AnnotationReplaced,
+	v1alpha1.AnnotationKeptUntil,
+	v1alpha1.AnnotationKeptUID,
 }
 
 var notCarriedGroups = []string{

@@ -30,6 +30,8 @@ type Observed struct {
 	Accounts []Account
 	// Machine is decoded from status.from; nil until it is recorded.
 	Machine *Machine
+	// Unreadable is why it cannot be decoded from there; empty if it can.
+	Unreadable string
 	// Cluster is looked at during the preflight alone.
 	Cluster *Cluster
 	// Target is the virtual machine under the name that is restored to; read live.
@@ -54,6 +56,8 @@ type JobSeen struct {
 	Active bool
 	// Failed says that the Job gave up; Message says why.
 	Failed bool
+	// Standing says how its newest pod stands; empty if that is not known.
+	Standing string
 	// Pending says what keeps the Job's pod from running; empty if nothing does.
 	Pending string
 	Message string

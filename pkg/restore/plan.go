@@ -43,10 +43,8 @@ const (
 func Plan(in Observed) Decision {
 	s := in.Restore.Status
 	switch {
-	case s.CompletedAt != nil && s.Failure == nil:
-		return afterwards(in)
 	case s.CompletedAt != nil:
-		return gaveUp(in)
+		return afterwards(in)
 	case s.Switch != nil && s.Switch.CommittedAt != nil:
 		return finish(in)
 	case s.Failure != nil:
@@ -55,6 +53,8 @@ func Plan(in Observed) Decision {
 		return giveUp(in, v1alpha1.ReasonSwitchFailed, "the restore was deleted before it was done; nothing was replaced")
 	case s.From == nil:
 		return resolve(in)
+	case in.Unreadable != "":
+		return giveUp(in, v1alpha1.ReasonBackupDamaged, "what was recorded of the backup cannot be read (%s): create the restore again; nothing was replaced", in.Unreadable)
 	case sourceGone(in):
 		return giveUp(in, v1alpha1.ReasonBackupNotFound, "backup %q was deleted, or made again, before its volumes were restored; nothing was replaced", in.Restore.Spec.Source.BackupRef.Name)
 	case len(s.Volumes) == 0:
@@ -130,17 +130,13 @@ func giveUp(in Observed, reason, format string, args ...any) Decision {
 	})
 }
 
-// gaveUp is a restore that ended without a restored machine.
-func gaveUp(in Observed) Decision {
-	f := in.Restore.Status.Failure
-	d := decide(in, conditions.Stalled, f.Reason, "%s", f.Message)
-	return d.do(letGo(in)...)
-}
-
 // Interrupted is the decision after err stopped its actions: nothing is recorded but what
 // was before. A refusal that would come again ends a restore that can still be undone.
 func (d Decision) Interrupted(in Observed, err error) Decision {
 	s := in.Restore.Status
+	if s.CompletedAt != nil {
+		return Unseen(in.Restore, err) // what was reached does not change
+	}
 	undoable := s.CompletedAt == nil && s.Failure == nil && (s.Switch == nil || s.Switch.CommittedAt == nil)
 	// Until the switch all effects are creations: a quota or a policy in their way stays.
 	refused := s.Switch == nil && (apierrors.IsForbidden(err) || apierrors.IsInvalid(err))
@@ -164,11 +160,8 @@ func (d Decision) Interrupted(in Observed, err error) Decision {
 // why. One that has ended says nothing new.
 func Unseen(r *v1alpha1.VMStateRestore, err error) Decision {
 	in := Observed{Restore: r}
-	if r.Status.CompletedAt != nil && r.Status.Failure == nil {
-		return done(in)
-	}
 	if r.Status.CompletedAt != nil {
-		return gaveUp(in)
+		return ended(in)
 	}
 	reason := v1alpha1.ReasonResolving
 	if c := meta.FindStatusCondition(r.Status.Conditions, v1alpha1.ConditionReady); c != nil {

@@ -2,6 +2,7 @@ package restore
 
 import (
 	"testing"
+	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -184,7 +185,39 @@ func TestPlanFill(t *testing.T) {
 				Progress: &v1alpha1.ReportProgress{TotalBytes: 200, DoneBytes: 84},
 			})},
 			want: want{reason: v1alpha1.ReasonFilling, message: "filling 2 volumes", after: patience,
-				record: func(s *v1alpha1.VMStateRestoreStatus) { s.Summary.Progress = "42 %" }},
+				record: func(s *v1alpha1.VMStateRestoreStatus) {
+					s.Summary.Progress = "42 %"
+					s.Filling = &v1alpha1.FillProgress{DoneBytes: 84, TotalBytes: 200, ProgressedAt: metav1.NewTime(now)}
+				}},
+		},
+		"Began": {
+			reason: "the time without progress counts from the start of the pod, not from that of its wait for a node",
+			story:  []option{known, reported(v1alpha1.TaskImport, v1alpha1.VMStateReportStatus{PodUID: "p"})},
+			want: want{reason: v1alpha1.ReasonFilling, message: "filling 2 volumes", after: patience,
+				record: func(s *v1alpha1.VMStateRestoreStatus) {
+					s.Filling = &v1alpha1.FillProgress{ProgressedAt: metav1.NewTime(now)}
+				}},
+		},
+		"Quiet": {
+			reason: "a store may be slow for a while",
+			story:  []option{known, importing(84), since(84, stallLimit-time.Second)},
+			want:   want{reason: v1alpha1.ReasonFilling, message: "filling 2 volumes", after: patience},
+		},
+		"Stalled": {
+			reason: "no progress for long is said with its pod's words; what was filled is not thrown away",
+			story:  []option{known, importing(84), since(84, stallLimit)},
+			want: want{state: conditions.Stalled, reason: v1alpha1.ReasonImportStalled, after: patience,
+				message: `the Job "` + importJob(restoreUID) + `" that fills the volumes has made no progress for 30m0s (84 of 200 bytes): pod "p" is Running on node "n"; it said: dial tcp: timeout; ` +
+					`it goes on by itself once it can; delete its pod to have it tried again, or the restore to give it up; the virtual machine is untouched`},
+		},
+		"GoesOn": {
+			reason: "a stall ends when there is progress, however long all of it takes",
+			story:  []option{known, importing(85), since(84, 72*time.Hour)},
+			want: want{reason: v1alpha1.ReasonFilling, message: "filling 2 volumes", after: patience,
+				record: func(s *v1alpha1.VMStateRestoreStatus) {
+					s.Summary.Progress = "42 %"
+					s.Filling = &v1alpha1.FillProgress{DoneBytes: 85, TotalBytes: 200, ProgressedAt: metav1.NewTime(now)}
+				}},
 		},
 		"HalfReported": {
 			reason: "a report that does not speak of the firmware state fills no machine",
@@ -305,5 +338,22 @@ func TestDocuments(t *testing.T) {
 	in := seen(t, resolvedFrom)
 	if diff := cmp.Diff(document.Version, in.Machine.Version); diff != "" {
 		t.Error(diff)
+	}
+}
+
+// importing: the Job is at work and has done so many bytes of 200.
+func importing(done int64) option {
+	return func(t *testing.T, s *story) {
+		reported(v1alpha1.TaskImport, v1alpha1.VMStateReportStatus{
+			PodUID: "p", Message: "dial tcp: timeout", Progress: &v1alpha1.ReportProgress{TotalBytes: 200, DoneBytes: done},
+		})(t, s)
+		s.in.Import.Standing = `pod "p" is Running on node "n"`
+	}
+}
+
+// since: so many bytes were seen last that long ago.
+func since(done int64, ago time.Duration) option {
+	return func(_ *testing.T, s *story) {
+		s.in.Restore.Status.Filling = &v1alpha1.FillProgress{DoneBytes: done, TotalBytes: 200, ProgressedAt: metav1.NewTime(now.Add(-ago))}
 	}
 }

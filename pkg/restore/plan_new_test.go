@@ -99,6 +99,22 @@ func TestPlanNew(t *testing.T) {
 				message: `virtual machine "db" appeared, which this restore did not make`,
 				record:  failure(v1alpha1.ReasonSwitchFailed, `virtual machine "db" appeared, which this restore did not make`)},
 		},
+		"OursByLabelAlone": {
+			reason: "a copy of our label on a machine that can start is no machine of ours",
+			story:  []option{switching, exists(labelledVM())},
+			want: want{state: conditions.Failing, reason: v1alpha1.ReasonSwitchFailed, after: soon,
+				message: `virtual machine "db" appeared, which this restore did not make`,
+				record:  failure(v1alpha1.ReasonSwitchFailed, `virtual machine "db" appeared, which this restore did not make`)},
+		},
+		"GivenUpOursByLabelAlone": {
+			reason: "nor is it removed",
+			story:  []option{switching, exists(labelledVM()), failedWith, filledGone},
+			want: want{state: conditions.Failing, reason: v1alpha1.ReasonSwitchFailed, message: "it was not to be", after: soon,
+				record: func(s *v1alpha1.VMStateRestoreStatus) {
+					s.CompletedAt = &metav1.Time{Time: now}
+					s.Switch.RolledBackAt = at()
+				}},
+		},
 		"Made": {
 			reason: "which machine it is is recorded before anything depends on it",
 			story:  []option{switching, appeared(string(restoreUID))},
@@ -168,4 +184,17 @@ func TestInterrupted(t *testing.T) {
 			}
 		})
 	}
+}
+
+// labelledVM can start, and carries the restore's label.
+func labelledVM() *kubevirtv1.VirtualMachine {
+	vm := build.VM("db", build.Disk("root"), build.TPM(), build.EFI())
+	vm.Labels = map[string]string{v1alpha1.LabelOwnerUID: string(restoreUID)}
+	return vm
+}
+
+// filledGone: the claims that were made are gone.
+func filledGone(_ *testing.T, s *story) {
+	delete(s.in.Claims, newRoot)
+	delete(s.in.Claims, newState)
 }

@@ -5,7 +5,9 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	appsv1 "k8s.io/api/apps/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/vmstate/vmstate/api/v1alpha1"
 	"github.com/vmstate/vmstate/pkg/action"
@@ -61,6 +63,8 @@ func testPlan(t *testing.T, cases map[string]planCase) {
 	}
 }
 
+const meanwhile = `meanwhile, claim "root-db", which would be replaced, is used by instance rescue as well: detach it there first, or restore as a new virtual machine; nothing was replaced`
+
 func TestPlanSwitch(t *testing.T) {
 	testPlan(t, map[string]planCase{
 		"Filled": {
@@ -81,6 +85,17 @@ func TestPlanSwitch(t *testing.T) {
 			want: want{state: conditions.Failing, reason: v1alpha1.ReasonSwitchFailed, after: soon,
 				message: `virtual machine "db" was started meanwhile, and stopPolicy is Refuse; the virtual machine is put back as it was`,
 				record:  failure(v1alpha1.ReasonSwitchFailed, `virtual machine "db" was started meanwhile, and stopPolicy is Refuse; the virtual machine is put back as it was`)},
+		},
+		"InstanceMadeMeanwhile": {
+			reason: "what the preflight looked at is looked at again before anything is replaced",
+			story:  []option{full, inPlace, direct("rescue", "root-db")},
+			want: want{state: conditions.Failing, reason: v1alpha1.ReasonPreflightFailed, after: soon, message: meanwhile,
+				record: failure(v1alpha1.ReasonPreflightFailed, meanwhile)},
+		},
+		"NotLookedAround": {
+			reason: "the switch does not begin without that look",
+			story:  []option{full, inPlace, func(_ *testing.T, s *story) { s.in.Cluster = nil }},
+			want:   want{reason: v1alpha1.ReasonSwitching, message: "looking for what could stand in the way", after: patience},
 		},
 		"Stopped": {
 			reason: "admission denies starts before anything moves",
@@ -170,7 +185,7 @@ func TestPlanFinish(t *testing.T) {
 		},
 		"Done": {
 			reason: "the start is asked for once the machine is seen whole, while the replaced volumes get their new names",
-			story:  []option{begun, holding, unlabelled, handed, committed, restored, aside, done},
+			story:  []option{begun, holding, unlabelled, handed, committed, restored, aside, retained, done},
 			want: want{reason: v1alpha1.ReasonStarting, message: `starting virtual machine "db"`, after: step,
 				actions: []action.Action{
 					action.SetRunStrategy{VM: "db", UID: "vm-db", Strategy: "Always"},
@@ -204,18 +219,10 @@ func TestPlanFinish(t *testing.T) {
 				message: `virtual machine "db" is whole again, as of backup "nightly"; it is stopped`,
 				record:  func(s *v1alpha1.VMStateRestoreStatus) { s.CompletedAt = &metav1.Time{Time: now} }},
 		},
-		"MachineGone": {
-			reason: "a machine that somebody deleted is not made again behind their back",
-			story:  []option{begun, committed, func(_ *testing.T, s *story) { s.in.Target = nil }},
-			want: want{state: conditions.Stalled, reason: v1alpha1.ReasonSwitchFailed, after: soon,
-				message: `virtual machine "db" was deleted by somebody before the restore was done; restored volumes that are left: ` + newRoot + ", " + newState + "; restore again as a new virtual machine",
-				record: func(s *v1alpha1.VMStateRestoreStatus) {
-					failure(v1alpha1.ReasonSwitchFailed, `virtual machine "db" was deleted by somebody before the restore was done; restored volumes that are left: `+newRoot+", "+newState+"; restore again as a new virtual machine")(s)
-					s.CompletedAt = &metav1.Time{Time: now}
-				}},
-		},
 	})
 }
+
+const lostDocuments = "what was recorded of the backup cannot be read (cut short): create the restore again; nothing was replaced"
 
 func TestPlanUndo(t *testing.T) {
 	nothing := func(_ *testing.T, s *story) {
@@ -241,8 +248,51 @@ func TestPlanUndo(t *testing.T) {
 				c := build.StateClaim("db", "blank")
 				s.in.Claims[c.Name] = c
 			}},
-			want: want{state: conditions.Failing, reason: v1alpha1.ReasonSwitchFailed, after: patience,
-				message: "it was not to be; the virtual machine stays as it is: claim persistent-state-for-db-blank carries the label persistent-state-for=db as well: take it off, or delete the claim"},
+			want: want{state: conditions.Stalled, reason: v1alpha1.ReasonSwitchFailed, after: patience,
+				message: "it was not to be; the virtual machine stays held, and nothing more is undone: claim persistent-state-for-db-blank carries the label persistent-state-for=db as well: take it off, or delete the claim"},
+		},
+		"RecordUnreadable": {
+			reason: "what its volumes were is not guessed: the machine stays held, and a person is told what to do",
+			story: []option{begun, holding, failedWith, func(_ *testing.T, s *story) {
+				s.in.Restore.Status.Switch.Previous = &runtime.RawExtension{Raw: []byte("{")}
+			}},
+			want: want{state: conditions.Stalled, reason: v1alpha1.ReasonSwitchFailed, after: patience,
+				message: "it was not to be; the virtual machine stays held, and nothing more is undone: what its volumes were cannot be read (decode the recorded spec: unexpected end of JSON input): " +
+					"put them back in its spec by hand, on its claims (persistent-state-for-db-fghij, root-db); the rest is undone then"},
+		},
+		"RecordGone": {
+			reason: "nor is it where there is no record at all",
+			story:  []option{begun, holding, failedWith, func(_ *testing.T, s *story) { s.in.Restore.Status.Switch.Previous = nil }},
+			want: want{state: conditions.Stalled, reason: v1alpha1.ReasonSwitchFailed, after: patience,
+				message: "it was not to be; the virtual machine stays held, and nothing more is undone: what its volumes were cannot be read (the virtual machine's spec was not recorded): " +
+					"put them back in its spec by hand, on its claims (persistent-state-for-db-fghij, root-db); the rest is undone then"},
+		},
+		"PutBackByHand": {
+			reason: "once a person has put them back, the rest is undone",
+			story: []option{begun, denying, failedWith, func(_ *testing.T, s *story) {
+				s.in.Restore.Status.Switch.Previous = &runtime.RawExtension{Raw: []byte("{")}
+			}},
+			want: want{state: conditions.Failing, reason: v1alpha1.ReasonSwitchFailed, message: "it was not to be", after: step,
+				actions: []action.Action{action.ReleaseVM{VM: "db", UID: "vm-db", Holder: holder}}},
+		},
+		"DocumentsUnreadable": {
+			reason: "what was recorded of the backup is not needed to undo",
+			story:  []option{begun, denying, failedWith, documentsLost},
+			want: want{state: conditions.Failing, reason: v1alpha1.ReasonSwitchFailed, message: "it was not to be", after: step,
+				actions: []action.Action{action.ReleaseVM{VM: "db", UID: "vm-db", Holder: holder}}},
+		},
+		"DocumentsUnreadableBefore": {
+			reason: "before the point of no return the restore is given up",
+			story:  []option{begun, denying, documentsLost},
+			want: want{state: conditions.Failing, reason: v1alpha1.ReasonBackupDamaged, after: soon, message: lostDocuments,
+				record: failure(v1alpha1.ReasonBackupDamaged, lostDocuments)},
+		},
+		"DocumentsUnreadableAfter": {
+			reason: "after it a person is told which claim is whose",
+			story:  []option{begun, holding, unlabelled, handed, committed, documentsLost},
+			want: want{state: conditions.Stalled, reason: v1alpha1.ReasonSwitching, after: patience,
+				message: `virtual machine "db" is past the point of no return, and what was recorded of the backup cannot be read (cut short): ` +
+					"put its volumes on the restored claims by hand (root on " + newRoot + ", " + sourceState + " on " + newState + "), or delete it and restore again as a new virtual machine"},
 		},
 		"Denied": {
 			reason: "the machine may start again only on its old claims",
@@ -264,6 +314,17 @@ func TestPlanUndo(t *testing.T) {
 					action.DeleteMade{Kind: action.KindClaim, Name: newRoot, UID: "claim-" + newRoot},
 					action.DeleteMade{Kind: action.KindClaim, Name: newState, UID: "claim-" + newState},
 				}},
+		},
+		"MadeBySomebody": {
+			reason: "a claim that only carries our label and name, and is not the recorded one or ours to control, stays",
+			story: []option{planned, failedWith, func(_ *testing.T, s *story) {
+				c := build.Claim(newRoot)
+				c.Labels = map[string]string{v1alpha1.LabelOwnerUID: string(restoreUID)}
+				s.in.Claims[newRoot] = c
+				s.in.Revisions = map[string]*appsv1.ControllerRevision{"theirs": {ObjectMeta: metav1.ObjectMeta{Name: "theirs", Labels: c.Labels}}}
+			}},
+			want: want{state: conditions.Failing, reason: v1alpha1.ReasonSwitchFailed, message: "it was not to be", after: soon,
+				record: func(s *v1alpha1.VMStateRestoreStatus) { s.CompletedAt = &metav1.Time{Time: now} }},
 		},
 		"Undone": {
 			reason: "only what is seen undone is said to be",

@@ -6,7 +6,6 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
-	kubevirtv1 "kubevirt.io/api/core/v1"
 
 	"github.com/vmstate/vmstate/api/v1alpha1"
 )
@@ -15,7 +14,7 @@ import (
 // well. It needs Machine and Cluster.
 func Preflight(in Observed) []v1alpha1.Finding {
 	checks := []func(Observed) []v1alpha1.Finding{
-		checkNamespace, checkWhole, checkTarget, checkStateClaims, checkSource, checkAddresses, checkUUID,
+		checkNamespace, checkWhole, checkTarget, checkStateClaims, checkSource, checkUsers, checkAddresses, checkUUID,
 		checkManaged, checkClaimNames, checkStorage, checkQuotas, checkRevisions, checkNeeds, checkKubeVirt, checkCPU, checkPinned,
 	}
 	var out []v1alpha1.Finding
@@ -203,19 +202,14 @@ func checkSource(in Observed) []v1alpha1.Finding {
 	if in.Restore.Spec.Mode != v1alpha1.RestoreNewVM || !in.Machine.Identity.PersistentTPM {
 		return nil
 	}
-	from := in.Restore.Status.From
-	i := slices.IndexFunc(in.Cluster.Machines, func(vm kubevirtv1.VirtualMachine) bool { return vm.UID == from.VMUID })
-	if i < 0 || in.Cluster.Machines[i].DeletionTimestamp != nil {
+	source := livingSource(in)
+	switch {
+	case source == "" || in.Restore.Spec.TPMPolicy == v1alpha1.TPMBlank:
 		return nil
-	}
-	source := in.Cluster.Machines[i].Namespace + "/" + in.Cluster.Machines[i].Name
-	switch in.Restore.Spec.TPMPolicy {
-	case v1alpha1.TPMBlank:
-		return nil
-	case v1alpha1.TPMKeep:
+	case in.Restore.Spec.TPMPolicy == v1alpha1.TPMKeep:
 		return []v1alpha1.Finding{failed("SourceVM", "tpmPolicy Keep would give a second machine the TPM of %s, which exists and could run: delete it first, or use tpmPolicy Blank", source)}
 	}
-	return []v1alpha1.Finding{failed("SourceVM", "virtual machine %s that was backed up exists: choose tpmPolicy. Keep needs it deleted; with Blank, what was sealed to its TPM will not open in the new one", source)}
+	return []v1alpha1.Finding{failed("SourceVM", "%s has the TPM of the backup: choose tpmPolicy. Keep needs it deleted; with Blank, what was sealed to its TPM will not open in the new one", source)}
 }
 
 func checkManaged(in Observed) []v1alpha1.Finding {

@@ -69,7 +69,7 @@ func TestPreflight(t *testing.T) {
 			reason: "beside its source, what becomes of the TPM must be chosen; addresses and UUID collide",
 			story:  []option{resolvedFrom, otherNamespace, spec(func(s *v1alpha1.VMStateRestoreSpec) { s.Target.VMName = "db2" })},
 			want: []f{
-				{Check: "SourceVM", Outcome: no, Message: `virtual machine live/db that was backed up exists: choose tpmPolicy. Keep needs it deleted; with Blank, what was sealed to its TPM will not open in the new one`},
+				{Check: "SourceVM", Outcome: no, Message: `virtual machine live/db has the TPM of the backup: choose tpmPolicy. Keep needs it deleted; with Blank, what was sealed to its TPM will not open in the new one`},
 				{Check: "MACAddresses", Outcome: no, Message: `in use already: 02:00:00:00:00:01 by live/db; use macAddresses New, or remove what uses them`},
 				{Check: "FirmwareUUID", Outcome: no, Message: `the firmware UUID ` + build.FirmwareUUID + ` is in use by live/db: use firmwareUUID New, or remove what uses it`},
 			},
@@ -80,7 +80,7 @@ func TestPreflight(t *testing.T) {
 				s.TPMPolicy, s.FirmwareUUID, s.MACAddresses = v1alpha1.TPMKeep, v1alpha1.IdentityNew, v1alpha1.IdentityNew
 			})},
 			want: []f{
-				{Check: "SourceVM", Outcome: no, Message: `tpmPolicy Keep would give a second machine the TPM of live/db, which exists and could run: delete it first, or use tpmPolicy Blank`},
+				{Check: "SourceVM", Outcome: no, Message: `tpmPolicy Keep would give a second machine the TPM of virtual machine live/db, which exists and could run: delete it first, or use tpmPolicy Blank`},
 				{Check: "FirmwareUUID", Outcome: no, Message: `live/db has the firmware UUID of the backup, and so its TPM: a second machine with it is refused; remove it, or use tpmPolicy Blank`},
 			},
 		},
@@ -205,6 +205,77 @@ func TestPreflight(t *testing.T) {
 			}},
 			want: []f{{Check: "FirmwareUUID", Outcome: no, Message: `prod/twin has the firmware UUID of the backup, and so its TPM: a second machine with it is refused; remove it, or use tpmPolicy Blank`}},
 		},
+		"InstanceAlone": {
+			reason: "an instance that is left of the machine that was backed up still has its TPM",
+			story: []option{resolvedFrom, spec(func(s *v1alpha1.VMStateRestoreSpec) {
+				s.Target.VMName, s.FirmwareUUID, s.MACAddresses = "db2", v1alpha1.IdentityNew, v1alpha1.IdentityNew
+			}), living(build.VM("db", build.Disk("root"), build.TPM()))},
+			want: []f{
+				{Check: "SourceVM", Outcome: no, Message: `instance prod/db has the TPM of the backup: choose tpmPolicy. Keep needs it deleted; with Blank, what was sealed to its TPM will not open in the new one`},
+				{Check: "FirmwareUUID", Outcome: mind, Message: `firmwareUUID New: the TPM moves with it; software that is bound to the UUID (licences) may notice`},
+			},
+		},
+		"InstanceMadeDirectly": {
+			reason: "one that was made without any machine, on the claims that were backed up, is a living source too",
+			story: []option{resolvedFrom, spec(func(s *v1alpha1.VMStateRestoreSpec) {
+				s.Target.VMName, s.TPMPolicy, s.FirmwareUUID, s.MACAddresses = "db2", v1alpha1.TPMKeep, v1alpha1.IdentityNew, v1alpha1.IdentityNew
+			}), direct("rescue", "root-db"), func(_ *testing.T, s *story) {
+				s.in.Claims["root-db"] = build.Claim("root-db")
+				s.in.Restore.Status.From.Volumes[0].ClaimUID = "claim-root-db"
+			}},
+			want: []f{
+				{Check: "SourceVM", Outcome: no, Message: `tpmPolicy Keep would give a second machine the TPM of instance prod/rescue, which exists and could run: delete it first, or use tpmPolicy Blank`},
+				{Check: "FirmwareUUID", Outcome: mind, Message: `firmwareUUID New: the TPM moves with it; software that is bound to the UUID (licences) may notice`},
+			},
+		},
+		"ClaimsOfThatName": {
+			reason: "claims that only have the names of those that were backed up are others",
+			story: []option{resolvedFrom, spec(func(s *v1alpha1.VMStateRestoreSpec) { s.Target.VMName = "db2" }), direct("rescue", "root-db"), func(_ *testing.T, s *story) {
+				s.in.Claims["root-db"] = build.Claim("root-db")
+				s.in.Restore.Status.From.Volumes[0].ClaimUID = "claim-of-another-cluster"
+			}},
+		},
+		"InstanceWithItsUUID": {
+			reason: "the firmware UUID of an instance counts as that of a machine does, in any namespace",
+			story: []option{resolvedFrom, func(_ *testing.T, s *story) {
+				vmi := build.VMI(build.VM("twin"))
+				vmi.Namespace, vmi.OwnerReferences = "lab", nil
+				vmi.Spec.Domain.Firmware = &kubevirtv1.Firmware{UUID: build.FirmwareUUID}
+				s.in.Cluster.Instances = append(s.in.Cluster.Instances, *vmi)
+			}},
+			want: []f{{Check: "FirmwareUUID", Outcome: no, Message: `the firmware UUID ` + build.FirmwareUUID + ` is in use by lab/twin: use firmwareUUID New, or remove what uses it`}},
+		},
+		"InstanceEnded": {
+			reason: "an instance that has ended holds nothing",
+			story: []option{resolvedFrom, inPlace, direct("rescue", "root-db"), func(_ *testing.T, s *story) {
+				s.in.Cluster.Instances[0].Status.Phase = kubevirtv1.Succeeded
+			}},
+		},
+		"DiskInUseByInstance": {
+			reason: "in place, a disk is not taken from an instance that somebody made beside the machine",
+			story:  []option{resolvedFrom, inPlace, direct("rescue", "root-db")},
+			want:   []f{{Check: "Shared/root-db", Outcome: no, Message: `claim "root-db", which would be replaced, is used by instance rescue as well: detach it there first, or restore as a new virtual machine`}},
+		},
+		"StateInUseByInstance": {
+			reason: "nor is the firmware state, which only the instance's status names",
+			story: []option{resolvedFrom, inPlace, direct("rescue", "other"), func(_ *testing.T, s *story) {
+				s.in.Cluster.Instances[0].Status.VolumeStatus = []kubevirtv1.VolumeStatus{{
+					Name: "state", PersistentVolumeClaimInfo: &kubevirtv1.PersistentVolumeClaimInfo{ClaimName: "persistent-state-for-db-fghij"},
+				}}
+			}},
+			want: []f{{Check: "Shared/persistent-state-for-db-fghij", Outcome: no, Message: `claim "persistent-state-for-db-fghij", which would be replaced, is used by instance rescue as well: detach it there first, or restore as a new virtual machine`}},
+		},
+		"DiskShared": {
+			reason: "a disk that another machine has in its spec would be taken from it, also while it is stopped",
+			story: []option{resolvedFrom, inPlace, func(_ *testing.T, s *story) {
+				vm := build.VM("other")
+				vm.UID = "vm-other"
+				vm.Spec.Template.Spec.Domain.Firmware = nil
+				vm.Spec.Template.Spec.Volumes = []kubevirtv1.Volume{mountedClaim("data", "root-db")}
+				s.in.Cluster.Machines = append(s.in.Cluster.Machines, *vm)
+			}},
+			want: []f{{Check: "Shared/root-db", Outcome: no, Message: `claim "root-db", which would be replaced, is used by virtual machine other as well: detach it there first, or restore as a new virtual machine`}},
+		},
 		"NotPinned": {
 			reason: "who restores from a bucket alone is told what the signature proves",
 			story:  []option{resolvedFrom, func(_ *testing.T, s *story) { s.in.Store.Status.SigningKey = "" }},
@@ -243,4 +314,31 @@ func quota(name string, key corev1.ResourceName, hard, used string) corev1.Resou
 	return corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Name: name}, Status: corev1.ResourceQuotaStatus{
 		Hard: corev1.ResourceList{key: resource.MustParse(hard)}, Used: corev1.ResourceList{key: resource.MustParse(used)},
 	}}
+}
+
+// living: a machine's instance that is there without it.
+func living(vm *kubevirtv1.VirtualMachine) option {
+	return func(_ *testing.T, s *story) {
+		vmi := build.VMI(vm)
+		vmi.Spec.Domain.Firmware = &kubevirtv1.Firmware{UUID: "another"}
+		s.in.Cluster.Instances = append(s.in.Cluster.Instances, *vmi)
+	}
+}
+
+// direct: an instance that somebody made without a machine, on one claim.
+func direct(name, claim string) option {
+	return func(_ *testing.T, s *story) {
+		vmi := build.VMI(build.VM(name))
+		vmi.OwnerReferences = nil
+		vmi.Spec.Domain.Firmware = nil
+		vmi.Spec.Volumes = []kubevirtv1.Volume{mountedClaim("root", claim)}
+		s.in.Cluster.Instances = append(s.in.Cluster.Instances, *vmi)
+	}
+}
+
+func mountedClaim(volume, claim string) kubevirtv1.Volume {
+	v := kubevirtv1.Volume{Name: volume}
+	v.PersistentVolumeClaim = &kubevirtv1.PersistentVolumeClaimVolumeSource{}
+	v.PersistentVolumeClaim.ClaimName = claim
+	return v
 }

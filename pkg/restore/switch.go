@@ -4,12 +4,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
 	"reflect"
 	"slices"
 	"strings"
 
-	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	utiljson "k8s.io/apimachinery/pkg/util/json"
@@ -61,6 +59,9 @@ func switchOver(in Observed) Decision {
 
 // begin records everything that cannot be seen again once the switch is under way.
 func begin(in Observed) Decision {
+	if in.Cluster == nil {
+		return working(in, v1alpha1.ReasonSwitching, "looking for what could stand in the way")
+	}
 	if why := unfit(in); why != "" {
 		return giveUp(in, v1alpha1.ReasonPreflightFailed, "meanwhile, %s; nothing was replaced", why)
 	}
@@ -86,52 +87,12 @@ func begin(in Observed) Decision {
 
 // unfit repeats the checks of the preflight whose answers can have changed since.
 func unfit(in Observed) string {
-	checks := append(checkTarget(in), checkStateClaims(in)...)
-	if blocking := blockers(checks); len(blocking) > 0 {
+	var findings []v1alpha1.Finding
+	for _, check := range []func(Observed) []v1alpha1.Finding{checkTarget, checkStateClaims, checkSource, checkUsers, checkUUID, checkAddresses} {
+		findings = append(findings, check(in)...)
+	}
+	if blocking := blockers(findings); len(blocking) > 0 {
 		return sentences(blocking)
-	}
-	return ""
-}
-
-// replacedClaims are the claims that the virtual machine is on now: its disks that the
-// backup holds, and its firmware state.
-func replacedClaims(in Observed) ([]v1alpha1.ReplacedClaim, error) {
-	volumes, err := volumesOf(in.Target.Spec)
-	if err != nil {
-		return nil, err
-	}
-	roles := map[string]v1alpha1.VolumeRole{}
-	for _, v := range volumes {
-		name, _ := v["name"].(string)
-		if claim := claimOf(v); claim != "" && slices.Contains(diskNames(*in.Machine), name) {
-			roles[claim] = v1alpha1.RoleDisk
-		}
-	}
-	for _, claim := range stateClaims(in, in.Target.VM.Name) {
-		roles[claim] = v1alpha1.RoleFirmwareState
-	}
-	var out []v1alpha1.ReplacedClaim
-	for _, name := range slices.Sorted(maps.Keys(roles)) {
-		c := in.Claims[name]
-		if c == nil {
-			continue // a disk that is lost is what restores are for
-		}
-		kept, err := json.Marshal(keptForm(c))
-		if err != nil {
-			return nil, err
-		}
-		out = append(out, v1alpha1.ReplacedClaim{
-			ClaimName: name, ClaimUID: c.UID, Role: roles[name], PersistentVolumeName: c.Spec.VolumeName,
-			ReclaimPolicy: reclaimPolicy(in, c), KeptClaimName: keptClaim(name, in.Restore.UID),
-			Claim: &runtime.RawExtension{Raw: kept},
-		})
-	}
-	return out, nil
-}
-
-func reclaimPolicy(in Observed, c *corev1.PersistentVolumeClaim) string {
-	if pv := in.Volumes[c.Spec.VolumeName]; pv != nil {
-		return string(pv.Spec.PersistentVolumeReclaimPolicy)
 	}
 	return ""
 }
@@ -274,7 +235,7 @@ func makeNew(in Observed) (Decision, bool) {
 	switch {
 	case in.Target == nil && record.VMUID == "":
 		return createHeld(in, name), true
-	case in.Target != nil && record.VMUID == "" && !ours(in, in.Target.VM.Labels):
+	case record.VMUID == "" && !(ours(in, in.Target.VM.Labels) && isHeld(in.Target.Spec, holdClaim(in.Restore))):
 		return giveUp(in, v1alpha1.ReasonSwitchFailed, "virtual machine %q appeared, which this restore did not make", name), true
 	case record.VMUID == "":
 		return working(in, v1alpha1.ReasonSwitching, "made virtual machine %q", name).record(func(s *v1alpha1.VMStateRestoreStatus) {
@@ -327,7 +288,7 @@ func moveClaims(in Observed) (Decision, bool) {
 		c := in.Claims[r.ClaimName]
 		if c != nil && c.UID == r.ClaimUID && c.Labels[v1alpha1.LabelPersistentState] != "" {
 			return working(in, v1alpha1.ReasonSwitching, "setting the old firmware state aside").
-				do(action.UnlabelState{Claim: r.ClaimName, UID: r.ClaimUID}), true
+				do(action.UnlabelState{Claim: r.ClaimName, UID: r.ClaimUID, ResourceVersion: c.ResourceVersion}), true
 		}
 	}
 	var hand []action.Action
@@ -340,7 +301,7 @@ func moveClaims(in Observed) (Decision, bool) {
 	}
 	for _, r := range plannedRevisions(in) {
 		if made := in.Revisions[r.Name]; made != nil && !madeBy(made, vm) {
-			hand = append(hand, action.HandOver{Kind: action.KindRevision, Name: made.Name, UID: made.UID, Owner: ownedBy(vm)})
+			hand = append(hand, action.HandOver{Kind: action.KindRevision, Name: made.Name, UID: made.UID, ResourceVersion: made.ResourceVersion, Owner: ownedBy(vm)})
 		}
 	}
 	if len(hand) > 0 {
@@ -362,7 +323,7 @@ func moveClaims(in Observed) (Decision, bool) {
 // machine owns its firmware state and the disks that it was to make by itself; a disk
 // that somebody made beside it stays nobody's, and outlives it.
 func handOver(in Observed, v v1alpha1.RestoredVolume) action.HandOver {
-	h := action.HandOver{Kind: action.KindClaim, Name: v.ClaimName, UID: v.ClaimUID}
+	h := action.HandOver{Kind: action.KindClaim, Name: v.ClaimName, UID: v.ClaimUID, ResourceVersion: in.Claims[v.ClaimName].ResourceVersion}
 	if v.Role == v1alpha1.RoleFirmwareState {
 		h.StateOf = in.Target.VM.Name
 		h.Owner = ownedBy(in.Target.VM)

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	kubevirtv1 "kubevirt.io/api/core/v1"
 
@@ -20,10 +21,12 @@ func undo(in Observed) Decision {
 	if actions := undoState(in); len(actions) > 0 {
 		return failing(in).do(actions...)
 	}
-	if why := wrongState(in); why != "" {
-		d := failing(in) // held: a start now would be one on another firmware state
-		d.Message += "; the virtual machine stays as it is: " + why
-		return d
+	// Held: a start now would be one on another firmware state, or on no disks.
+	for _, why := range []string{wrongState(in), unreadable(in)} {
+		if why != "" {
+			f := in.Restore.Status.Failure
+			return stalled(in, f.Reason, "%s; the virtual machine stays held, and nothing more is undone: %s", f.Message, why)
+		}
 	}
 	for _, step := range []func(Observed) []action.Action{undoMachine, undoNewMachine, removeMade, removeJobs} {
 		if actions := step(in); len(actions) > 0 {
@@ -60,13 +63,13 @@ func undoState(in Observed) []action.Action {
 	for _, v := range in.Restore.Status.Volumes {
 		c := in.Claims[v.ClaimName]
 		if c != nil && v.ClaimUID != "" && c.UID == v.ClaimUID && c.Labels[v1alpha1.LabelPersistentState] != "" {
-			return []action.Action{action.UnlabelState{Claim: c.Name, UID: c.UID}}
+			return []action.Action{action.UnlabelState{Claim: c.Name, UID: c.UID, ResourceVersion: c.ResourceVersion}}
 		}
 	}
 	for _, r := range in.Restore.Status.Replaced {
 		c := in.Claims[r.ClaimName]
 		if r.Role == v1alpha1.RoleFirmwareState && c != nil && c.UID == r.ClaimUID && len(stateClaims(in, name)) == 0 {
-			return []action.Action{action.LabelState{Claim: c.Name, UID: c.UID, VM: name}}
+			return []action.Action{action.LabelState{Claim: c.Name, UID: c.UID, ResourceVersion: c.ResourceVersion, VM: name}}
 		}
 	}
 	return nil
@@ -94,6 +97,24 @@ func wrongState(in Observed) string {
 		return ""
 	}
 	return fmt.Sprintf("claim %s carries the label %s=%s as well: take it off, or delete the claim", strings.Join(labelled, ", "), v1alpha1.LabelPersistentState, name)
+}
+
+// unreadable says why the volumes of a machine that is held cannot be put back: what they were is
+// recorded, and is not guessed at.
+func unreadable(in Observed) string {
+	if in.Restore.Spec.Mode != v1alpha1.RestoreInPlace || !mine(in) || !isHeld(in.Target.Spec, holdClaim(in.Restore)) {
+		return ""
+	}
+	_, err := unheldSpec(in)
+	if err == nil {
+		return ""
+	}
+	var claims []string
+	for _, r := range in.Restore.Status.Replaced {
+		claims = append(claims, r.ClaimName)
+	}
+	return fmt.Sprintf("what its volumes were cannot be read (%v): put them back in its spec by hand, on its claims (%s); the rest is undone then",
+		err, strings.Join(claims, ", "))
 }
 
 // holdsMachine says that it is this restore that keeps the machine from starting.
@@ -178,7 +199,9 @@ func undoNewMachine(in Observed) []action.Action {
 		return nil
 	}
 	vm := in.Target.VM
-	if !ours(in, vm.Labels) || vm.DeletionTimestamp != nil || !(mine(in) || in.Restore.Status.Switch.VMUID == "") {
+	// One that is not recorded yet is known by the hold that it was made with: a label can be copied.
+	unrecorded := in.Restore.Status.Switch.VMUID == "" && isHeld(in.Target.Spec, holdClaim(in.Restore))
+	if !ours(in, vm.Labels) || vm.DeletionTimestamp != nil || !mine(in) && !unrecorded {
 		return nil
 	}
 	return []action.Action{action.DeleteVM{VM: vm.Name, UID: vm.UID}}
@@ -189,22 +212,34 @@ func removeMade(in Observed) []action.Action {
 	var out []action.Action
 	for _, v := range in.Restore.Status.Volumes {
 		c := in.Claims[v.ClaimName]
-		if c != nil && ours(in, c.Labels) && (v.ClaimUID == "" || c.UID == v.ClaimUID) && c.DeletionTimestamp == nil {
+		if madeFor(in, v, c) && c.DeletionTimestamp == nil {
 			out = append(out, action.DeleteMade{Kind: action.KindClaim, Name: c.Name, UID: c.UID})
 		}
 	}
 	for _, r := range in.Revisions {
-		if ours(in, r.Labels) && r.DeletionTimestamp == nil {
+		if ours(in, r.Labels) && (madeBy(r, in.Restore) || handedOver(in, r)) && r.DeletionTimestamp == nil {
 			out = append(out, action.DeleteMade{Kind: action.KindRevision, Name: r.Name, UID: r.UID})
 		}
 	}
 	return out
 }
 
+// madeFor says that a claim is the one that was made for a volume: the recorded one, or, where none
+// was recorded yet, one that the restore controls. A label can be copied.
+func madeFor(in Observed, v v1alpha1.RestoredVolume, c *corev1.PersistentVolumeClaim) bool {
+	return c != nil && ours(in, c.Labels) && (c.UID == v.ClaimUID || v.ClaimUID == "" && madeBy(c, in.Restore))
+}
+
+// handedOver says that an object is controlled by the machine that is switched.
+func handedOver(in Observed, obj metav1.Object) bool {
+	record, owner := in.Restore.Status.Switch, metav1.GetControllerOf(obj)
+	return record != nil && record.VMUID != "" && owner != nil && owner.UID == record.VMUID
+}
+
 // waiting: something that was made is still going.
 func waiting(in Observed) bool {
 	for _, v := range in.Restore.Status.Volumes {
-		if c := in.Claims[v.ClaimName]; c != nil && ours(in, c.Labels) {
+		if madeFor(in, v, in.Claims[v.ClaimName]) {
 			return true
 		}
 	}

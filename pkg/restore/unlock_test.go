@@ -38,6 +38,15 @@ func TestPlanUnlock(t *testing.T) {
 			story:  []option{withoutIdentity, asks(v1alpha1.TaskResolve, "", nil)},
 			want:   wait(""),
 		},
+		"ImportForLong": {
+			reason: "a Job that waits for a person does not stall: its time begins anew when it goes on",
+			story:  []option{known, withoutIdentity, asks(v1alpha1.TaskImport, "", nil), since(0, stallLimit)},
+			want: func() want {
+				w := wait("")
+				w.record = func(s *v1alpha1.VMStateRestoreStatus) { s.Filling = nil }
+				return w
+			}(),
+		},
 		"Import": {
 			reason: "the Job that fills is another process, to which the first ticket says nothing",
 			story:  []option{known, withoutIdentity, asks(v1alpha1.TaskImport, "", nil)},
