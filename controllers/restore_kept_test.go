@@ -75,8 +75,8 @@ func (w *restoreWorld) kept(rs *v1alpha1.VMStateRestore) {
 func TestKeptOutlivesRestore(t *testing.T) {
 	w := newRestoreWorld(t)
 	w.start(w.machine())
-	rs := w.restore(keepSeconds(3600))
-	rs = w.runOf(rs)
+	w.restore(keepSeconds(3600))
+	rs := w.runWell()
 	w.kept(rs)
 	names := keptNamesOf(rs)
 	original := &corev1.PersistentVolumeClaim{}
@@ -122,10 +122,10 @@ func TestKeptOutlivesRestore(t *testing.T) {
 	}
 }
 
-// runOf runs the restore to its end and returns it.
-func (w *restoreWorld) runOf(rs *v1alpha1.VMStateRestore) *v1alpha1.VMStateRestore {
+// runWell runs the restore to its end, which must be a good one.
+func (w *restoreWorld) runWell() *v1alpha1.VMStateRestore {
 	w.t.Helper()
-	rs = w.run(time.Minute)
+	rs := w.run(time.Minute)
 	if ready(rs)[:4] != "True" {
 		w.t.Fatal(ready(rs))
 	}
