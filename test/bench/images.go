@@ -44,6 +44,7 @@ func (b *bench) image(ctx context.Context, kind string, size int64) (string, err
 	if err := os.RemoveAll(part); err != nil {
 		return "", err
 	}
+	defer os.Remove(part) // unless it has its name by then
 	if kind != "base" {
 		base, err := b.image(ctx, "base", size)
 		if err != nil {
@@ -53,7 +54,7 @@ func (b *bench) image(ctx context.Context, kind string, size int64) (string, err
 			return "", err
 		}
 	}
-	if err := generate(part, kind, size); err != nil {
+	if err := generate(ctx, part, kind, size); err != nil {
 		return "", fmt.Errorf("make image %s: %w", kind, err)
 	}
 	if want := digests[kind]; want != "" && size == fullSize {
@@ -68,7 +69,20 @@ func (b *bench) image(ctx context.Context, kind string, size int64) (string, err
 	return path, os.Rename(part, path)
 }
 
-func generate(path, kind string, size int64) error {
+// ending is a file that takes no more once ctx has ended.
+type ending struct {
+	io.WriterAt
+	ctx context.Context
+}
+
+func (e ending) WriteAt(p []byte, off int64) (int, error) {
+	if err := e.ctx.Err(); err != nil {
+		return 0, err
+	}
+	return e.WriterAt.WriteAt(p, off)
+}
+
+func generate(ctx context.Context, path, kind string, size int64) error {
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
 		return err
@@ -78,9 +92,9 @@ func generate(path, kind string, size int64) error {
 		return err
 	}
 	if kind == "base" {
-		err = vmgen.Image(f, size, seed)
+		err = vmgen.Image(ending{f, ctx}, size, seed)
 	} else {
-		err = changes[kind](f, size, seed, percent)
+		err = changes[kind](ending{f, ctx}, size, seed, percent)
 	}
 	return errors.Join(err, f.Sync())
 }
