@@ -150,8 +150,9 @@ func (s *Store) once(ctx context.Context, request func() error) error {
 	if err := s.pace.enter(ctx); err != nil {
 		return err
 	}
+	began := time.Now()
 	err := translate(request())
-	s.pace.leave(tooMuch(err))
+	s.pace.leave(began, tooMuch(err))
 	if err == nil {
 		s.accepted.Store(true)
 	}

@@ -16,9 +16,6 @@ const (
 	// maxRequests is how many requests one Store has under way at most. The caller's
 	// own bounds come first: an export has two packs on their way, a restore eight reads.
 	maxRequests = 16
-	// cutEvery bounds how often the number is cut: what was under way when the store
-	// said so is refused as well, and is one sign, not many.
-	cutEvery = time.Second
 	// slowThink and slowTimes make an answer late: that long after the request was sent
 	// off, and that many times later than the quickest.
 	slowThink = time.Second
@@ -84,13 +81,14 @@ func (p *pace) wake(in time.Duration) {
 	})
 }
 
-// leave ends a request. refused says that the store answered that it is too much.
-func (p *pace) leave(refused bool) {
+// leave ends a request that began then. refused says that the store answered that it is
+// too much.
+func (p *pace) leave(began time.Time, refused bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.busy--
 	if refused {
-		p.slower(0.5)
+		p.slower(began, 0.5)
 	} else {
 		p.limit = min(maxRequests, p.limit+1/p.limit)
 	}
@@ -106,22 +104,24 @@ func (p *pace) admit() {
 	}
 }
 
-func (p *pace) slower(factor float64) {
-	if now := time.Now(); now.Sub(p.cut) >= cutEvery {
-		p.cut = now
+// slower cuts the number, once for all that was under way when it was cut.
+func (p *pace) slower(began time.Time, factor float64) {
+	if !began.Before(p.cut) {
+		p.cut = time.Now()
 		p.limit = max(1, p.limit*factor)
 	}
 }
 
-// answered learns from the time between the end of a request and the start of its answer.
-func (p *pace) answered(think time.Duration) {
+// answered learns from the time between the end of a request, which began then, and the
+// start of its answer.
+func (p *pace) answered(began time.Time, think time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.base == 0 || think < p.base {
 		p.base = max(think, time.Millisecond)
 	}
 	if think > slowThink && think > slowTimes*p.base {
-		p.slower(0.75)
+		p.slower(began, 0.75)
 	}
 }
 

@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// TestPace: refusals halve the number of requests, at most once a second; requests that
+// TestPace: refusals halve the number of requests, once for all under way; requests that
 // go well raise it by one a round; late answers take a quarter.
 func TestPace(t *testing.T) {
 	p := newPace()
@@ -20,11 +20,12 @@ func TestPace(t *testing.T) {
 		t.Errorf("at first %d", got)
 	}
 	round := func(refused bool) {
+		began := time.Now()
 		for range 8 {
 			if err := p.enter(t.Context()); err != nil {
 				t.Fatal(err)
 			}
-			p.leave(refused)
+			p.leave(began, refused)
 		}
 	}
 	round(true)
@@ -38,26 +39,25 @@ func TestPace(t *testing.T) {
 		t.Errorf("after 1600 that went well %d, want %d", got, maxRequests)
 	}
 	for range 10 {
-		p.cut = time.Time{}
 		p.busy++
-		p.leave(true)
+		p.leave(time.Now(), true)
 	}
 	if got := p.now(); got != 1 {
-		t.Errorf("after ten refusals, seconds apart, %d, want 1", got)
+		t.Errorf("after ten refusals, one after the other, %d, want 1", got)
 	}
 	late := newPace()
-	late.answered(20 * time.Millisecond)
-	late.answered(900 * time.Millisecond) // not yet late
+	late.answered(time.Now(), 20*time.Millisecond)
+	late.answered(time.Now(), 900*time.Millisecond) // not yet late
 	if got := late.now(); got != 8 {
 		t.Errorf("after an answer within a second %d", got)
 	}
-	late.answered(2 * time.Second)
+	late.answered(time.Now(), 2*time.Second)
 	if got := late.now(); got != 6 {
 		t.Errorf("after a late answer %d, want 6", got)
 	}
 	slow := newPace()
-	slow.answered(5 * time.Second)
-	slow.answered(9 * time.Second) // a store that is always slow is not late
+	slow.answered(time.Now(), 5*time.Second)
+	slow.answered(time.Now(), 9*time.Second) // a store that is always slow is not late
 	if got := slow.now(); got != 8 {
 		t.Errorf("with a slow store %d, want 8", got)
 	}
@@ -81,7 +81,7 @@ func TestPaceBounds(t *testing.T) {
 			time.Sleep(time.Millisecond)
 			busy.Add(-1)
 			done.Add(1)
-			p.leave(done.Load()%50 == 0)
+			p.leave(time.Now(), done.Load()%50 == 0)
 		})
 	}
 	wg.Wait()
@@ -104,7 +104,7 @@ func TestPaceEnded(t *testing.T) {
 	if err := <-gaveUp; !errors.Is(err, context.Canceled) {
 		t.Errorf("got %v", err)
 	}
-	p.leave(false)
+	p.leave(time.Now(), false)
 	if err := p.enter(t.Context()); err != nil {
 		t.Error(err)
 	}
@@ -132,7 +132,7 @@ func TestRetryAfter(t *testing.T) {
 		t.Errorf("waited %s, want a second", waited)
 	}
 	p.heard(&http.Response{StatusCode: http.StatusOK, Header: http.Header{"Retry-After": {"100"}}})
-	p.leave(false)
+	p.leave(time.Now(), false)
 	if err := p.enter(t.Context()); err != nil {
 		t.Fatal(err)
 	}

@@ -81,7 +81,7 @@ func (c *clock) RoundTrip(req *http.Request) (*http.Response, error) {
 	if err != nil {
 		return nil, err
 	}
-	c.pace.answered(time.Since(sent) - time.Duration(written.Load()))
+	c.pace.answered(sent, time.Since(sent)-time.Duration(written.Load()))
 	c.pace.heard(resp)
 	if date, err := http.ParseTime(resp.Header.Get("Date")); err == nil {
 		took := time.Since(sent)
