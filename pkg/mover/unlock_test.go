@@ -87,10 +87,7 @@ func TestUnlock(t *testing.T) {
 	if err != nil || found.Digest != done.Digest {
 		t.Fatalf("resolve: %+v, %v", found.Commit, err)
 	}
-	want, err := os.ReadFile(filepath.Join(p.Paths.Volumes, "root", imageName))
-	if err != nil {
-		t.Fatal(err)
-	}
+	want := p.disk(t, "root", 1) // as it was exported
 	if err := os.Remove(filepath.Join(p.Paths.Volumes, "root", imageName)); err != nil {
 		t.Fatal(err)
 	}
