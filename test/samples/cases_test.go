@@ -21,6 +21,9 @@ kind: VMStateStore
 spec:
   s3: {endpoint: "https://s3.example.com", bucket: vm-backups, credentialsSecretRef: {name: s3}}
   recipients: `
+	s3Start = `
+kind: VMStateStore
+spec: {s3: {endpoint: "https://s3.example.com", bucket: vm-backups`
 	restoreStart = `
 kind: VMStateRestore
 spec: `
@@ -75,6 +78,28 @@ spec:
   s3: {endpoint: s3.example.com, bucket: vm-backups, credentialsSecretRef: {name: s3}}
   recipients: [age1xyz]`,
 			want: []refusal{{"spec.s3.endpoint", `Invalid value: "s3.example.com": spec.s3.endpoint in body should match '^https?://[^/\s]+$'`}},
+		},
+		"StoreWithoutCredentials": {
+			reason: "nobody is nobody's user",
+			yaml:   s3Start + `}, recipients: [age1xyz]}`,
+			want:   []refusal{{"spec.s3", "Invalid value: s3 needs either credentials or, for short, credentialsSecretRef"}},
+		},
+		"StoreWithTwoCredentials": {
+			reason: "two may be two users",
+			yaml:   s3Start + `, credentials: {secretRef: {name: a}, instanceRole: {}}}, recipients: [age1xyz]}`,
+			want:   []refusal{{"spec.s3.credentials", "Invalid value: credentials needs exactly one of secretRef, webIdentity and instanceRole"}},
+		},
+		"StoreWithCustomerKeyOverHTTP": {
+			reason: "the key would be read on the way",
+			yaml: `
+kind: VMStateStore
+spec: {s3: {endpoint: "http://s3.example.com", bucket: vm-backups, credentialsSecretRef: {name: s3}, serverSideEncryption: {type: SSE-C, customerKeySecretRef: {name: k}}}, recipients: [age1xyz]}`,
+			want: []refusal{{"spec.s3", "Invalid value: with SSE-C the key goes with every request: the endpoint must be https"}},
+		},
+		"StoreWithKeyOfOtherEncryption": {
+			reason: "a key that is not used is a mistake",
+			yaml:   s3Start + `, credentialsSecretRef: {name: s3}, serverSideEncryption: {type: SSE-S3, kmsKeyID: k}}, recipients: [age1xyz]}`,
+			want:   []refusal{{"spec.s3.serverSideEncryption", "Invalid value: kmsKeyID belongs to type SSE-KMS"}},
 		},
 		"BackupWithoutVM": {
 			reason: "a backup is of one virtual machine",

@@ -1,0 +1,39 @@
+package store
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/vmstate/vmstate/api/v1alpha1"
+	"github.com/vmstate/vmstate/pkg/job"
+)
+
+// Each way to be somebody has its mount, and no other.
+func TestMounts(t *testing.T) {
+	secret := []job.Mount{{Secret: "s", Path: job.PathCredentials, Optional: true}}
+	for name, tc := range map[string]struct {
+		s3   v1alpha1.S3Store
+		want []job.Mount
+	}{
+		"Short":  {v1alpha1.S3Store{CredentialsSecretRef: &v1alpha1.ObjectRef{Name: "s"}}, secret},
+		"Secret": {v1alpha1.S3Store{Credentials: &v1alpha1.S3Credentials{SecretRef: &v1alpha1.ObjectRef{Name: "s"}}}, secret},
+		"WebIdentity": {
+			v1alpha1.S3Store{Credentials: &v1alpha1.S3Credentials{WebIdentity: &v1alpha1.WebIdentity{ServiceAccountName: "a", Audience: "sts"}}},
+			[]job.Mount{{Audience: "sts", Account: "a", Path: job.PathWebIdentity}},
+		},
+		"InstanceRole": {v1alpha1.S3Store{Credentials: &v1alpha1.S3Credentials{InstanceRole: &v1alpha1.InstanceRole{}}}, nil},
+		"CustomerKey": {
+			v1alpha1.S3Store{
+				CredentialsSecretRef: &v1alpha1.ObjectRef{Name: "s"},
+				ServerSideEncryption: &v1alpha1.ServerSideEncryption{Type: "SSE-C", CustomerKeySecretRef: &v1alpha1.ObjectRef{Name: "k"}},
+			},
+			append(secret[:1:1], job.Mount{Secret: "k", Path: job.PathCustomerKey, Optional: true}),
+		},
+	} {
+		got := Mounts(&v1alpha1.VMStateStore{Spec: v1alpha1.VMStateStoreSpec{S3: tc.s3}})
+		if diff := cmp.Diff(tc.want, got); diff != "" {
+			t.Errorf("%s: mounts (-want +got):\n%s", name, diff)
+		}
+	}
+}
