@@ -2,6 +2,8 @@ package repository
 
 import (
 	"context"
+	"maps"
+	"slices"
 
 	"github.com/vmstate/vmstate/pkg/repository/commit"
 	"github.com/vmstate/vmstate/pkg/repository/index"
@@ -84,4 +86,16 @@ func TombstoneBy(m *keys.MaintenanceKey, k *Keys, r Result) []byte {
 	}
 	h := commit.Header{Repository: k.Repository(), Epoch: k.Epoch(), VM: n.VM, Sequence: n.Sequence, Origin: keys.Origin{Run: n.Run}}
 	return commit.EncodeTombstone(m, h, d)
+}
+
+// Needs are the keys of all objects that a backup stands on.
+func (r *Repository) Needs(ctx context.Context, ref CommitRef) ([]string, error) {
+	o, err := r.readCommit(ctx, ref)
+	if err != nil {
+		return nil, err
+	}
+	m := &machine{vm: o.header.VM, nodes: &nodeCache{objects: objects{r.store, o.header.VM}}}
+	into := map[string]bool{}
+	err = m.need(ctx, o, into)
+	return slices.Collect(maps.Keys(into)), err
 }
