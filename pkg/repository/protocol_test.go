@@ -26,7 +26,6 @@ type protocol struct {
 	base    []*repository.Result // the chain that is there
 	in      input
 	needs   map[string][]string // of commits, by who made them
-	ended   func()              // is called at each end
 	// full has every call wait, also those that are eager otherwise.
 	full bool
 }
