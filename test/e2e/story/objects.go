@@ -84,7 +84,7 @@ func (r *Runner) Namespace(ctx context.Context, ns string) error {
 
 // NoNamespace deletes a namespace with all that is in it and waits until it is gone.
 func (r *Runner) NoNamespace(ctx context.Context, ns string) error {
-	_, err := r.K(ctx, "delete", "namespace", ns, "--ignore-not-found", "--wait", "--timeout=180s")
+	_, err := r.K(ctx, "delete", "namespace", ns, "--ignore-not-found", "--wait", "--timeout=300s")
 	return err
 }
 
