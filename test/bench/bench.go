@@ -68,7 +68,7 @@ func (b *bench) run(ctx context.Context) (err error) {
 // suites are everything that is wanted of one engine with one store.
 func (b *bench) suites(ctx context.Context, round int, store, engine string) error {
 	r := &runner{bench: b, place: b.placeFor(store, engine), name: engine}
-	if b.wants("full", "unchanged", "scatter", "restore", "inplace", "back", "cluster") {
+	if b.wants("full", "unchanged", "scatter", "restore", "inplace", "back", "cluster", "verify") {
 		if err := r.vmgen(ctx); err != nil {
 			return err
 		}

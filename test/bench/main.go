@@ -23,7 +23,7 @@ import (
 
 // what can be measured, in the order in which it is.
 var all = []string{
-	"full", "unchanged", "scatter", "restore", "inplace", "back", "cluster", // vmgen-1
+	"full", "unchanged", "scatter", "restore", "inplace", "back", "cluster", "verify", // vmgen-1
 	"chain",  // 30 increments
 	"days",   // four days of a real guest
 	"memory", // a sparse disk of 16 TiB

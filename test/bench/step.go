@@ -21,7 +21,7 @@ const stepCommand = "step"
 
 // task is one step.
 type task struct {
-	What    string // init, backup, restore or upload
+	What    string // init, backup, restore, verify or upload
 	State   string // file with what one step leaves for the next
 	Place   place
 	Image   string
@@ -91,6 +91,8 @@ func (t *task) run(ctx context.Context) error {
 		err = t.backup(ctx, s)
 	case "restore":
 		err = t.restore(ctx, s)
+	case "verify":
+		err = t.verify(ctx, s)
 	case "upload":
 		err = t.upload(ctx)
 	default:
@@ -213,6 +215,31 @@ func (t *task) restore(ctx context.Context, s *state) error {
 		return err
 	}
 	return json.NewEncoder(os.Stdout).Encode(told{out.Requests, out.FetchedByte, out.DataBytes})
+}
+
+// verify is what the cluster can do by itself: every bit of what is stored, with no
+// identity.
+func (t *task) verify(ctx context.Context, s *state) error {
+	k, err := keys.FromSecret(s.Keys)
+	if err != nil {
+		return err
+	}
+	store, err := t.Place.store()
+	if err != nil {
+		return err
+	}
+	r, err := repository.OpenWithKeys(ctx, store, k)
+	if err != nil {
+		return err
+	}
+	out, err := r.Verify(ctx, repository.VerifySpec{})
+	if err != nil {
+		return err
+	}
+	if !out.RoundDone || len(out.Damaged) > 0 {
+		return fmt.Errorf("the round is over: %t, damaged: %v", out.RoundDone, out.Damaged)
+	}
+	return json.NewEncoder(os.Stdout).Encode(told{Fetched: out.Bytes})
 }
 
 const (

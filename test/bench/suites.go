@@ -119,7 +119,28 @@ func (r *runner) vmgen(ctx context.Context) error {
 			return err
 		}
 	}
+	if err := r.verify(ctx); err != nil {
+		return fmt.Errorf("verify: %w", err)
+	}
 	return r.place.empty()
+}
+
+// verify has our engine read and prove all that is stored, without an identity.
+func (r *runner) verify(ctx context.Context) error {
+	ours, ok := r.engine.(*vmstate)
+	if !ok || !r.bench.wants("verify") {
+		return nil
+	}
+	c, err := ours.step(ctx, task{What: "verify"})
+	if err != nil {
+		return err
+	}
+	var out told
+	if err := json.Unmarshal(c.out, &out); err != nil {
+		return err
+	}
+	r.add("verify", "rate", float64(out.Fetched)/1e9/c.cpu, "GB/s per core")
+	return r.note("verify", c, false)
 }
 
 // restores brings the scattered image back: into a new file, onto the image as it
