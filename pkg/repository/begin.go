@@ -163,7 +163,7 @@ func (b *Backup) openSession(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("read session: %w", readError(err))
 	}
-	earlier, err := commit.DecodeSession(object, b.epoch.SigningKey)
+	earlier, err := b.decodeSession(ctx, object)
 	if err != nil {
 		return fmt.Errorf("session %q: %w", key, err)
 	}
@@ -172,6 +172,19 @@ func (b *Backup) openSession(ctx context.Context) error {
 	}
 	b.session = earlier
 	return b.findCommit(ctx)
+}
+
+// decodeSession reads a session of this epoch, or of the one that was when the run began.
+func (b *Backup) decodeSession(ctx context.Context, object []byte) (commit.Session, error) {
+	n, err := commit.SessionEpoch(object)
+	if err != nil {
+		return commit.Session{}, err
+	}
+	e, err := b.repo.epoch(ctx, n)
+	if err != nil {
+		return commit.Session{}, err
+	}
+	return commit.DecodeSession(object, e.SigningKey)
 }
 
 func (b *Backup) commitKey() string {

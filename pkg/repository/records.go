@@ -49,6 +49,15 @@ func (r *Repository) readCommit(ctx context.Context, ref CommitRef) (*opened, er
 }
 
 func (r *Repository) tryCommit(ctx context.Context, ref CommitRef) (*opened, error) {
+	o, err := r.signedCommit(ctx, ref)
+	if err != nil {
+		return nil, err
+	}
+	return o, r.believed(ctx, o)
+}
+
+// signedCommit is a record whose signature is right, whether or not its key is still trusted.
+func (r *Repository) signedCommit(ctx context.Context, ref CommitRef) (*opened, error) {
 	name, err := layout.ParseCommit(ref.Key)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrInvalid, err)
@@ -78,8 +87,10 @@ func (r *Repository) tryCommit(ctx context.Context, ref CommitRef) (*opened, err
 		return nil, err
 	}
 	want := commit.Header{Repository: r.id, VM: name.VM, Sequence: name.Sequence, Origin: keys.Origin{Run: name.Run}}
-	o.record, o.header, err = commit.Open(o.epoch, object, want)
-	return o, err
+	if o.record, o.header, err = commit.Open(o.epoch, object, want); err != nil {
+		return nil, err
+	}
+	return o, nil
 }
 
 // Commits yields all backups in the store, by VM and sequence. A damaged record is

@@ -34,6 +34,9 @@ type Repository struct {
 	mu          sync.Mutex
 	epochs      map[uint32]*keys.Epoch
 	maintainers []ed25519.PublicKey // as they were last read
+
+	trustMu sync.Mutex
+	trust   *trust
 }
 
 // Init makes the repository in an empty store, or accepts the one that the same
@@ -62,13 +65,13 @@ func OpenWithKeys(ctx context.Context, store objectstore.Store, k *Keys) (*Repos
 		return nil, err
 	}
 	r.keys, r.pinned = k, true
-	r.epochs[k.Epoch()] = &keys.Epoch{Set: k.Set(), SigningKey: k.SigningKey()}
+	r.epochs = k.Epochs()
 	return r, nil
 }
 
 // OpenWithIdentities opens for reading, with nothing but the store and an age
 // identity. rootKey pins the root signing key; nil accepts the store's, and then
-// Commit.Authenticated is false. ErrWrongIdentity names who could open it.
+// Commit.Authenticated is false unless the identity itself has proven it (keys.Prove). ErrWrongIdentity names who could open it.
 func OpenWithIdentities(ctx context.Context, store objectstore.Store, ids []age.Identity, rootKey ed25519.PublicKey) (*Repository, error) {
 	store = throughVersions(store)
 	var r *Repository
@@ -85,6 +88,9 @@ func openPinned(ctx context.Context, store objectstore.Store, ids []age.Identity
 		return nil, err
 	}
 	if err := r.pin(rootKey); err != nil {
+		return nil, err
+	}
+	if err := r.proveRoot(ctx, ids); err != nil {
 		return nil, err
 	}
 	r.identities = ids

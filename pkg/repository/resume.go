@@ -75,8 +75,10 @@ func (b *Backup) openResume(ctx context.Context) error {
 		volumes: map[int][]resumeLeaf{}, keys: map[uint16]recordedKey{}, ordinals: map[uint64]packName{},
 	}
 	b.resume = r
+	// Fingerprints and node keys of another epoch say nothing in this one.
+	sameEpoch := b.session.Epoch == b.epoch.Epoch
 	serves, leaves := true, 0
-	for n := uint16(1); n < b.origin.Attempt; n++ {
+	for n := uint16(1); sameEpoch && n < b.origin.Attempt; n++ {
 		o := keys.Origin{Run: b.origin.Run, Attempt: n}
 		recorded, damaged, err := b.readAttempt(ctx, o, maxResumeLeaves-leaves)
 		if err != nil {

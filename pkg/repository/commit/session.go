@@ -57,6 +57,20 @@ func (s Session) Encode(k *keys.Keys) []byte {
 	return append(b, k.Sign(sessionContext, b)...)
 }
 
+// SessionEpoch reads whose signature a session claims to have, which is not yet proven.
+func SessionEpoch(object []byte) (uint32, error) {
+	if !bytes.HasPrefix(object, []byte(magicSession)) {
+		return 0, fmt.Errorf("%w: not a session", keys.ErrDamaged)
+	}
+	d := wire.NewDecoder(object[len(magicSession):])
+	d.Fixed(1 + len(keys.ID{}))
+	epoch := uint32(d.Uvarint(math.MaxUint32))
+	if err := d.Err(); err != nil {
+		return 0, fmt.Errorf("%w: session: %w", keys.ErrDamaged, err)
+	}
+	return epoch, nil
+}
+
 // DecodeSession checks the signature of a session and reads it.
 func DecodeSession(object []byte, signer ed25519.PublicKey) (Session, error) {
 	var s Session

@@ -25,7 +25,7 @@ func TestInitReadsWhatIsThere(t *testing.T) {
 	forger := generate(t)
 	forger.repository = k.repository
 	encoded := func(k *Keys, r Recipients) []byte {
-		body, err := encodeEpoch(k, r)
+		body, err := encodeEpoch(k, k, r)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -57,7 +57,7 @@ func TestInitReadsWhatIsThere(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			key := addedKey(1, both)
+			key := AddedEpochKey(1, both)
 			if _, err := s.Create(t.Context(), key, tc.body); err != nil {
 				t.Fatal(err)
 			}

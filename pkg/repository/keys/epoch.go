@@ -21,12 +21,13 @@ type Epoch struct {
 // EpochKey is the key of the first file of an epoch.
 func EpochKey(epoch uint32) string { return fmt.Sprintf("k/%d.age", epoch) }
 
-// addedKey is the key of a file for recipients that came later, in the same epoch.
-func addedKey(epoch uint32, r Recipients) string {
-	return fmt.Sprintf("k/%d-%s.age", epoch, setFingerprint(r))
+// AddedEpochKey is the key of a file for recipients that came later, in the same epoch.
+func AddedEpochKey(epoch uint32, r Recipients) string {
+	return fmt.Sprintf("k/%d-%s.age", epoch, SetFingerprint(r))
 }
 
-func setFingerprint(r Recipients) string {
+// SetFingerprint names a set of recipients, whatever their order.
+func SetFingerprint(r Recipients) string {
 	sorted, err := encode(sortedNames(r))
 	if err != nil {
 		panic(fmt.Sprintf("encode strings: %v", err)) // strings always encode
@@ -34,7 +35,8 @@ func setFingerprint(r Recipients) string {
 	return Fingerprint(string(sorted))
 }
 
-func encodeEpoch(k *Keys, r Recipients) ([]byte, error) {
+// encodeEpoch is a key file of k, signed by by: the keys of the epoch before for the first file, k for others.
+func encodeEpoch(k, by *Keys, r Recipients) ([]byte, error) {
 	file, err := r.Wrap(k.Set().payload())
 	if err != nil {
 		return nil, err
@@ -48,13 +50,13 @@ func encodeEpoch(k *Keys, r Recipients) ([]byte, error) {
 		SigningKey: k.SigningKey(),
 		Commitment: commitment[:],
 		Age:        file,
-		Signer:     k.SigningKey(),
+		Signer:     by.SigningKey(),
 	}
 	unsigned, err := encode(e)
 	if err != nil {
 		return nil, err
 	}
-	e.Signature = ed25519.Sign(k.signing, append([]byte(epochContext), unsigned...))
+	e.Signature = ed25519.Sign(by.signing, append([]byte(epochContext), unsigned...))
 	return encode(e)
 }
 
@@ -84,29 +86,36 @@ func decodeEpoch(body []byte) (epochFile, error) {
 	return e, nil
 }
 
-// isOf reports whether a file holds the index keys of k, by k's own signature.
+// isOf reports whether a file holds the index keys of k, by the signature of k or of the epoch before.
 func (e epochFile) isOf(k *Keys) bool {
 	commitment := k.Set().commitment()
 	return e.Repository == k.repository.String() && e.Epoch == k.epoch &&
-		bytes.Equal(e.SigningKey, k.SigningKey()) && bytes.Equal(e.Signer, k.SigningKey()) &&
+		bytes.Equal(e.SigningKey, k.SigningKey()) && (bytes.Equal(e.Signer, k.SigningKey()) || bytes.Equal(e.Signer, k.before())) &&
 		subtle.ConstantTimeCompare(e.Commitment, commitment[:]) == 1
 }
 
-// supportedEpoch refuses key sets that rotation will make. Each is to be signed by
-// the one before it, back to the root key: until that chain is followed, whoever can
-// write to the store could put a key set of his own in its place.
-func supportedEpoch(epoch uint32) error {
-	if epoch != 1 {
-		return fmt.Errorf("%w: keys of epoch %d; this program knows epoch 1 only", ErrUnsupported, epoch)
+// follows says whether a file is the first of its epoch: signed by the key of the epoch before.
+func (e epochFile) follows(f Format, epoch uint32, before ed25519.PublicKey) error {
+	if e.Repository != f.Repository || e.Epoch != epoch {
+		return fmt.Errorf("%w: it is another repository's or another epoch's", ErrNotAuthentic)
+	}
+	if !bytes.Equal(e.Signer, before) || epoch == 1 && !bytes.Equal(e.SigningKey, f.RootKey) {
+		return fmt.Errorf("%w: not signed by the key of the epoch before, or of another root key", ErrNotAuthentic)
+	}
+	return nil
+}
+
+// repeats says whether a file is another one of the epoch that first begins, signed in that epoch.
+func (e epochFile) repeats(first epochFile) error {
+	if e.Repository != first.Repository || e.Epoch != first.Epoch || !bytes.Equal(e.SigningKey, first.SigningKey) ||
+		!bytes.Equal(e.Signer, first.SigningKey) || !bytes.Equal(e.Commitment, first.Commitment) {
+		return fmt.Errorf("%w: it is not of the epoch that its name says", ErrNotAuthentic)
 	}
 	return nil
 }
 
 // open unwraps the index keys. ErrWrongIdentity names the recipients of the file.
-func (e epochFile) open(f Format, want uint32, identities []age.Identity) (*Epoch, error) {
-	if err := e.proves(f, want); err != nil {
-		return nil, err
-	}
+func (e epochFile) open(f Format, identities []age.Identity) (*Epoch, error) {
 	plain, err := Unwrap(e.Age, identities)
 	if errors.Is(err, ErrWrongIdentity) {
 		return nil, fmt.Errorf("%w: recipients are %s", ErrWrongIdentity, ShortList(e.Recipients))
@@ -115,20 +124,6 @@ func (e epochFile) open(f Format, want uint32, identities []age.Identity) (*Epoc
 		return nil, err
 	}
 	return e.adopt(f, plain)
-}
-
-// proves says whether a file names the keys of an epoch with the authority of the root key.
-func (e epochFile) proves(f Format, want uint32) error {
-	if e.Repository != f.Repository || e.Epoch != want {
-		return fmt.Errorf("%w: it is another repository's or another epoch's", ErrNotAuthentic)
-	}
-	if err := supportedEpoch(e.Epoch); err != nil {
-		return err
-	}
-	if !bytes.Equal(e.Signer, f.RootKey) || !bytes.Equal(e.SigningKey, f.RootKey) {
-		return fmt.Errorf("%w: not signed by the root key, or of another signing key", ErrNotAuthentic)
-	}
-	return nil
 }
 
 // adopt takes what somebody says the file holds, if it is what the file names.

@@ -7,7 +7,7 @@ import (
 	"crypto/rand"
 	"encoding/hex"
 	"fmt"
-	"strconv"
+	"slices"
 )
 
 // ID is 128 bits that name a repository, a virtual machine or a run.
@@ -36,6 +36,55 @@ type Keys struct {
 	index      [32]byte
 	name       [32]byte
 	signing    ed25519.PrivateKey
+	// rootKey is the signing key of epoch 1; nil in epoch 1.
+	rootKey ed25519.PublicKey
+	// older are the epochs before, from 1: for reading what was written in them.
+	older []olderKeys
+}
+
+// olderKeys are of an epoch that is over. Its private signing key is gone.
+type olderKeys struct {
+	index   [32]byte
+	signing ed25519.PublicKey
+}
+
+// Next makes the keys of the next epoch: index and signing key are new, names stay, and what was written before can
+// still be read. Rotate makes them known to the store.
+func (k *Keys) Next() (*Keys, error) {
+	next := &Keys{repository: k.repository, epoch: k.epoch + 1, name: k.name, rootKey: k.root()}
+	rand.Read(next.index[:])
+	_, signing, err := ed25519.GenerateKey(rand.Reader)
+	if err != nil {
+		return nil, fmt.Errorf("generate signing key: %w", err)
+	}
+	next.signing = signing
+	next.older = append(slices.Clone(k.older), olderKeys{index: k.index, signing: k.SigningKey()})
+	return next, nil
+}
+
+func (k *Keys) root() ed25519.PublicKey {
+	if k.rootKey == nil {
+		return k.SigningKey()
+	}
+	return k.rootKey
+}
+
+// before is the key that signs the first file of this epoch: that of the epoch before, the root key for epoch 1.
+func (k *Keys) before() ed25519.PublicKey {
+	if len(k.older) == 0 {
+		return k.SigningKey()
+	}
+	return k.older[len(k.older)-1].signing
+}
+
+// Epochs are all that these keys can read.
+func (k *Keys) Epochs() map[uint32]*Epoch {
+	out := map[uint32]*Epoch{k.epoch: {Set: k.Set(), SigningKey: k.SigningKey()}}
+	for i, o := range k.older {
+		n := uint32(i) + 1
+		out[n] = &Epoch{Set: &Set{Repository: k.repository, Epoch: n, index: o.index, name: k.name}, SigningKey: o.signing}
+	}
+	return out
 }
 
 // Generate makes the keys of a new repository, epoch 1.
@@ -60,56 +109,3 @@ func (k *Keys) Epoch() uint32 { return k.epoch }
 
 // SigningKey is the public half of the signing key; for epoch 1 the root key.
 func (k *Keys) SigningKey() ed25519.PublicKey { return k.signing.Public().(ed25519.PublicKey) }
-
-// The members of the Secret.
-const (
-	secretVersion    = "version"
-	secretRepository = "repository"
-	secretEpoch      = "epoch"
-	secretIndex      = "index.key"
-	secretName       = "name.key"
-	secretSigning    = "signing.key"
-)
-
-// Secret returns the keys as the data of a Kubernetes Secret.
-func (k *Keys) Secret() map[string][]byte {
-	return map[string][]byte{
-		secretVersion:    []byte("1"),
-		secretRepository: []byte(k.repository.String()),
-		secretEpoch:      []byte(strconv.FormatUint(uint64(k.epoch), 10)),
-		secretIndex:      append([]byte(nil), k.index[:]...),
-		secretName:       append([]byte(nil), k.name[:]...),
-		secretSigning:    append([]byte(nil), k.signing.Seed()...),
-	}
-}
-
-// FromSecret reads what Secret wrote. ErrSecret names the member, never its value;
-// ErrUnsupported for keys of a later epoch.
-func FromSecret(data map[string][]byte) (*Keys, error) {
-	if v := string(data[secretVersion]); v != "1" {
-		return nil, fmt.Errorf("%w: member %q is not 1", ErrSecret, secretVersion)
-	}
-	id, err := ParseID(string(data[secretRepository]))
-	if err != nil {
-		return nil, fmt.Errorf("%w: member %q is not an id", ErrSecret, secretRepository)
-	}
-	epoch, err := strconv.ParseUint(string(data[secretEpoch]), 10, 32)
-	if err != nil || epoch == 0 {
-		return nil, fmt.Errorf("%w: member %q is not a number from 1", ErrSecret, secretEpoch)
-	}
-	if err := supportedEpoch(uint32(epoch)); err != nil {
-		return nil, err
-	}
-	for _, name := range []string{secretIndex, secretName, secretSigning} {
-		if len(data[name]) != 32 {
-			return nil, fmt.Errorf("%w: member %q has %d bytes, not 32", ErrSecret, name, len(data[name]))
-		}
-	}
-	return &Keys{
-		repository: id,
-		epoch:      uint32(epoch),
-		index:      [32]byte(data[secretIndex]),
-		name:       [32]byte(data[secretName]),
-		signing:    ed25519.NewKeyFromSeed(data[secretSigning]),
-	}, nil
-}

@@ -279,7 +279,7 @@ func TestForgedEpoch(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	forged, err := encodeEpoch(forger, r)
+	forged, err := encodeEpoch(forger, forger, r)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -305,61 +305,15 @@ func TestReadFormatAbsent(t *testing.T) {
 	}
 }
 
-// TestForgedLaterEpoch: nobody has proven a key set of a later epoch, whoever signed
-// it, so none is read, written or used.
-func TestForgedLaterEpoch(t *testing.T) {
-	i := hybrid(t)
-	r := recipients(t, i.Recipient)
-	k, forger, s := generate(t), generate(t), memstore.New()
-	if err := Init(t.Context(), s, k, r); err != nil {
-		t.Fatal(err)
-	}
-	f, err := ReadFormat(t.Context(), s)
-	if err != nil {
-		t.Fatal(err)
-	}
-	forger.repository, forger.epoch = k.repository, 2
-	if err := Init(t.Context(), s, forger, r); !errors.Is(err, ErrUnsupported) {
-		t.Errorf("init: %v", err)
-	}
-	if _, err := s.Stat(t.Context(), EpochKey(2)); !errors.Is(err, objectstore.ErrNotFound) {
-		t.Errorf("init has written a key file: %v", err)
-	}
-	if err := Owns(f, forger); !errors.Is(err, ErrUnsupported) {
-		t.Errorf("owns: %v", err)
-	}
-	if _, err := FromSecret(forger.Secret()); !errors.Is(err, ErrUnsupported) {
-		t.Errorf("from secret: %v", err)
-	}
-	forged, err := encodeEpoch(forger, r)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := s.Create(t.Context(), EpochKey(2), forged); err != nil {
-		t.Fatal(err)
-	}
-	ids, err := ParseIdentities([]byte(i.Secret))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := OpenEpoch(t.Context(), s, f, 2, ids); !errors.Is(err, ErrUnsupported) {
-		t.Errorf("open: %v", err)
-	}
-	e, err := decodeEpoch(forged)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := e.open(f, 2, ids); !errors.Is(err, ErrUnsupported) {
-		t.Errorf("open the file: %v", err)
-	}
-}
-
 // TestNamesOutliveEpochs: a chain of backups has one name in every epoch, and an
 // epoch file proves the name key as well as the index key.
 func TestNamesOutliveEpochs(t *testing.T) {
 	k, other := generate(t), generate(t)
-	next, named := *k, *k
-	next.epoch, next.index = 2, other.index
+	next, err := k.Next()
+	if err != nil {
+		t.Fatal(err)
+	}
+	named := *k
 	named.name = other.name
 	vm := k.Set().VM("uid")
 	if got := next.Set().VM("uid"); got != vm {

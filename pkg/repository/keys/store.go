@@ -7,9 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
-
-	"filippo.io/age"
 
 	"github.com/vmstate/vmstate/pkg/objectstore"
 )
@@ -31,20 +28,20 @@ func ReadFormat(ctx context.Context, store objectstore.Store) (Format, error) {
 // Init writes the key file of the epoch and then format.json, each only if it is
 // not there. What is there must be of the same keys: ErrForeign otherwise.
 func Init(ctx context.Context, store objectstore.Store, k *Keys, r Recipients) error {
-	if err := supportedEpoch(k.epoch); err != nil {
-		return err
-	}
 	found, err := ReadFormat(ctx, store)
 	initialised := err == nil
 	if err != nil && !errors.Is(err, ErrNotInitialised) {
 		return err
+	}
+	if !initialised && k.epoch > 1 {
+		return err // later epochs come to a repository that is there
 	}
 	if initialised {
 		if err := Owns(found, k); err != nil {
 			return err
 		}
 	}
-	if err := initEpoch(ctx, store, k, r); err != nil {
+	if err := initEpoch(ctx, store, k, r); err != nil || k.epoch > 1 {
 		return err
 	}
 	body, err := encodeFormat(k)
@@ -60,17 +57,13 @@ func Init(ctx context.Context, store objectstore.Store, k *Keys, r Recipients) e
 	return nil
 }
 
-// Owns returns ErrForeign unless k are keys of the repository that f describes, and
-// ErrUnsupported for a later epoch.
+// Owns returns ErrForeign unless k are keys of the repository that f describes.
 func Owns(f Format, k *Keys) error {
 	if f.Repository != k.repository.String() {
 		return fmt.Errorf("%w: the store holds repository %s, the keys are for %s",
 			ErrForeign, f.Repository, k.repository)
 	}
-	if err := supportedEpoch(k.epoch); err != nil {
-		return err
-	}
-	if !bytes.Equal(f.RootKey, k.SigningKey()) {
+	if !bytes.Equal(f.RootKey, k.root()) {
 		return fmt.Errorf("%w: the root signing key differs", ErrForeign)
 	}
 	return nil
@@ -78,16 +71,18 @@ func Owns(f Format, k *Keys) error {
 
 func initEpoch(ctx context.Context, store objectstore.Store, k *Keys, r Recipients) error {
 	key := EpochKey(k.epoch)
-	body, err := encodeEpoch(k, r)
+	body, err := encodeEpoch(k, k, r)
 	if err != nil {
 		return err
 	}
-	_, err = store.Create(ctx, key, body)
-	if err == nil {
-		return nil
-	}
-	if !errors.Is(err, objectstore.ErrExists) {
-		return fmt.Errorf("create %q: %w", key, err)
+	if k.epoch == 1 {
+		_, err = store.Create(ctx, key, body)
+		if err == nil {
+			return nil
+		}
+		if !errors.Is(err, objectstore.ErrExists) {
+			return fmt.Errorf("create %q: %w", key, err)
+		}
 	}
 	there, err := ownEpoch(ctx, store, key, k)
 	if err != nil || there.Equal(r) {
@@ -99,7 +94,7 @@ func initEpoch(ctx context.Context, store objectstore.Store, k *Keys, r Recipien
 // addEpoch stores a file for recipients who came later. One that is there must be
 // just that: exports would go to recipients who can never open the index key.
 func addEpoch(ctx context.Context, store objectstore.Store, k *Keys, r Recipients, body []byte) error {
-	key := addedKey(k.epoch, r)
+	key := AddedEpochKey(k.epoch, r)
 	_, err := store.Create(ctx, key, body)
 	if err == nil {
 		return nil
@@ -166,88 +161,41 @@ func isOfOne(err error) bool {
 	return false
 }
 
-// OpenEpoch opens the index keys of an epoch with an identity. If the epoch's first
-// file does not open, the files of later recipients are listed, and the first that does
-// is as good. If none does, a file that is damaged or gone is told before one that
-// is for others.
-func OpenEpoch(ctx context.Context, store objectstore.Store, f Format, epoch uint32, ids []age.Identity) (*Epoch, error) {
-	if err := supportedEpoch(epoch); err != nil {
-		return nil, err
+// Rotate makes the keys of the next epoch known to the store, signed by those of the epoch before. Again is harmless.
+// ErrForeign if another key set has taken that epoch: whoever made it had the signing key of the epoch before.
+func Rotate(ctx context.Context, store objectstore.Store, before, next *Keys, r Recipients) error {
+	if next.repository != before.repository || next.epoch != before.epoch+1 || !bytes.Equal(next.before(), before.SigningKey()) {
+		return fmt.Errorf("%w: keys of epoch %d do not follow those of epoch %d", ErrForeign, next.epoch, before.epoch)
 	}
-	o := opening{store: store, format: f, epoch: epoch, ids: ids}
-	opened, err := o.try(ctx, EpochKey(epoch))
-	if opened != nil || err != nil {
-		return opened, err
-	}
-	for info, err := range store.List(ctx, fmt.Sprintf("k/%d-", epoch)) {
-		if err != nil {
-			return nil, fmt.Errorf("list key files: %w", err)
-		}
-		if !strings.HasSuffix(info.Key, ".age") {
-			continue
-		}
-		if opened, err := o.try(ctx, info.Key); opened != nil || err != nil {
-			return opened, err
-		}
-	}
-	if o.bad != nil {
-		return nil, o.bad
-	}
-	slices.Sort(o.others)
-	return nil, fmt.Errorf("open index keys: %w: it opens for %s", ErrWrongIdentity, ShortList(slices.Compact(o.others)))
-}
-
-// AdoptEpoch takes index keys that somebody who could open them has handed over, if they are
-// those that the epoch's first key file names.
-func AdoptEpoch(ctx context.Context, store objectstore.Store, f Format, epoch uint32, payload []byte) (*Epoch, error) {
-	key := EpochKey(epoch)
-	e, err := readEpoch(ctx, store, key)
+	f, err := ReadFormat(ctx, store)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	if err := e.proves(f, epoch); err != nil {
-		return nil, inFile(key, err)
+	if err := Owns(f, before); err != nil {
+		return err
 	}
-	opened, err := e.adopt(f, payload)
-	return opened, inFile(key, err)
+	body, err := encodeEpoch(next, before, r)
+	if err != nil {
+		return err
+	}
+	_, err = store.Create(ctx, EpochKey(next.epoch), body)
+	if err != nil && !errors.Is(err, objectstore.ErrExists) {
+		return fmt.Errorf("create %q: %w", EpochKey(next.epoch), err)
+	}
+	return initEpoch(ctx, store, next, r)
 }
 
-// opening is the search for a key file that opens.
-type opening struct {
-	store  objectstore.Store
-	format Format
-	epoch  uint32
-	ids    []age.Identity
-	others []string // recipients of intact files
-	bad    error    // of the first file that is not intact
-}
-
-// try returns nothing for a file that does not open.
-func (o *opening) try(ctx context.Context, key string) (*Epoch, error) {
-	e, err := readEpoch(ctx, o.store, key)
-	var opened *Epoch
-	if err == nil {
-		opened, err = e.open(o.format, o.epoch, o.ids)
-		err = inFile(key, err)
-	}
+// Superseded says whether an epoch follows that of k, in the store.
+func Superseded(ctx context.Context, store objectstore.Store, f Format, k *Keys) (bool, error) {
+	e, err := readEpoch(ctx, store, EpochKey(k.epoch+1))
 	switch {
 	case err == nil:
-		return opened, nil
-	case !isOfOne(err):
-		return nil, err
-	case errors.Is(err, ErrWrongIdentity):
-		o.others = append(o.others, e.Recipients...)
-	case o.bad == nil:
-		o.bad = err
+		return e.follows(f, k.epoch+1, k.SigningKey()) == nil, nil
+	case isOfOne(err):
+		return false, nil
+	default:
+		return false, err
 	}
-	return nil, nil
-}
-
-func inFile(key string, err error) error {
-	if err == nil {
-		return nil
-	}
-	return fmt.Errorf("open %q: %w", key, err)
 }
 
 // Sign signs body for context.
