@@ -13,6 +13,8 @@ const (
 	ConditionWritable = "Writable"
 	// ConditionRedundant on a store: two recipients or more can read its backups.
 	ConditionRedundant = "Redundant"
+	// ConditionProven on a store: the holder of an identity has shown that it opens what is written here.
+	ConditionProven = "Proven"
 	// ConditionIdentityInCluster on a restore: an identity, which reads every backup, is in a Secret here.
 	ConditionIdentityInCluster = "IdentityInCluster"
 	// ConditionDriverTrusted on a backup: False if its audit found changes that a CSI driver had told nothing of.
@@ -150,6 +152,12 @@ const (
 	ReasonRepositoryDamaged = "RepositoryDamaged"
 	// ReasonSetupFailed: the setup Job failed otherwise.
 	ReasonSetupFailed = "SetupFailed"
+	// ReasonKeysSuperseded: the keys here are of an epoch that is over.
+	ReasonKeysSuperseded = "KeysSuperseded"
+	// ReasonNotProven: nobody has shown yet that an identity opens the backups; the message is the command to type.
+	ReasonNotProven = "NotProven"
+	// ReasonProvenByHolder: an identity was shown to open the backups.
+	ReasonProvenByHolder = "ProvenByHolder"
 	// ReasonOneRecipient: only one recipient can read the backups.
 	ReasonOneRecipient = "OneRecipient"
 	// ReasonSeveralRecipients: two recipients or more can read the backups.

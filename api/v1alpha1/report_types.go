@@ -103,6 +103,18 @@ type SetupResult struct {
 	SigningKey string `json:"signingKey,omitempty"`
 	// writable says that this cluster holds the repository's keys.
 	Writable bool `json:"writable"`
+	// superseded says that the keys here are of an epoch that another one follows in the store.
+	// +optional
+	Superseded bool `json:"superseded,omitempty"`
+	// challenges for recipients without a proof.
+	// +optional
+	// +listType=map
+	// +listMapKey=recipient
+	Challenges []RecipientChallenge `json:"challenges,omitempty"`
+	// proven are the fingerprints of recipients whose identity has proven the root key.
+	// +optional
+	// +listType=set
+	Proven []string `json:"proven,omitempty"`
 }
 
 // ExportedVolume is one volume in a commit.

@@ -58,7 +58,44 @@ type S3Store struct {
 	ServerSideEncryption *ServerSideEncryption `json:"serverSideEncryption,omitempty"`
 }
 
+// RootKeyProof is what the holder of an identity says of a store: that its signing key is the repository's root key.
+// kubectl vmstate prove makes it.
+type RootKeyProof struct {
+	// recipient is the fingerprint of the identity's recipient.
+	// +kubebuilder:validation:Pattern=`^[0-9a-f]{16}$`
+	Recipient string `json:"recipient"`
+	// proof is kept in the bucket; only the identity can check it.
+	// +kubebuilder:validation:MaxLength=44
+	Proof []byte `json:"proof"`
+	// answer shows that the challenge in status.challenges was opened.
+	// +kubebuilder:validation:MaxLength=44
+	Answer []byte `json:"answer"`
+}
+
+// EpochDistrust takes back the trust in the signing key of a key epoch that is over.
+type EpochDistrust struct {
+	// epoch whose signing key is distrusted.
+	// +kubebuilder:validation:Minimum=1
+	Epoch int64 `json:"epoch"`
+	// lastGood are the last good backups, one for each virtual machine: they and those before them in their chains
+	// are still believed, nothing else that this key has signed is.
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=1000
+	LastGood []GoodCommit `json:"lastGood"`
+}
+
+// GoodCommit names a backup in the store.
+type GoodCommit struct {
+	// key of the commit record, as in status.export.commit of a backup.
+	// +kubebuilder:validation:MaxLength=512
+	Key string `json:"key"`
+	// digest of that record in lower-case hexadecimal.
+	// +kubebuilder:validation:Pattern=`^[0-9a-f]{64}$`
+	Digest string `json:"digest"`
+}
+
 // VMStateStoreSpec says where exports go, and who may read them.
+// +kubebuilder:validation:XValidation:rule="self.keyEpoch == oldSelf.keyEpoch || self.keyEpoch == oldSelf.keyEpoch + 1",message="keyEpoch only goes up, by one: each epoch's keys are signed by those before"
 // +kubebuilder:validation:XValidation:rule="self.s3.bucket == oldSelf.s3.bucket && has(self.s3.prefix) == has(oldSelf.s3.prefix) && (!has(self.s3.prefix) || self.s3.prefix == oldSelf.s3.prefix)",message="bucket and prefix of a store cannot be changed: the backups of this store are there; create another VMStateStore"
 // +kubebuilder:validation:XValidation:rule="(has(self.s3.serverSideEncryption) && self.s3.serverSideEncryption.type == 'SSE-C') == (has(oldSelf.s3.serverSideEncryption) && oldSelf.s3.serverSideEncryption.type == 'SSE-C')",message="a store does not change to or from SSE-C: what was written before could not be read; create another VMStateStore with another prefix"
 // +kubebuilder:validation:XValidation:rule="self.recipients.all(r, !r.upperAscii().startsWith('AGE-SECRET-KEY-') && !r.upperAscii().startsWith('AGE-PLUGIN-'))",message="recipients holds an identity (AGE-SECRET-KEY-…), which must never be in the cluster: give the recipient (age1…) that belongs to it, and consider the identity leaked"
@@ -88,6 +125,34 @@ type VMStateStoreSpec struct {
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=365
 	AuditDays int32 `json:"auditDays,omitempty"`
+	// keyEpoch of the index and signing keys that backups are written with. One more makes new ones, signed by those
+	// before; what was written before stays readable. kubectl vmstate rotate-keys raises it. Default 1.
+	// +optional
+	// +kubebuilder:default=1
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=1000
+	KeyEpoch int64 `json:"keyEpoch,omitempty"`
+	// proofs by holders of identities that the signing key is right. kubectl vmstate prove adds one.
+	// +optional
+	// +listType=map
+	// +listMapKey=recipient
+	// +kubebuilder:validation:MaxItems=32
+	Proofs []RootKeyProof `json:"proofs,omitempty"`
+	// distrust takes back the trust in signing keys that somebody else may have. kubectl vmstate distrust writes it.
+	// It is signed with the keys of keyEpoch and kept in the bucket, for every reader.
+	// +optional
+	// +listType=map
+	// +listMapKey=epoch
+	// +kubebuilder:validation:MaxItems=32
+	Distrust []EpochDistrust `json:"distrust,omitempty"`
+}
+
+// RecipientChallenge is an age file that only the identity of its recipient opens.
+type RecipientChallenge struct {
+	// recipient is the fingerprint of the recipient.
+	Recipient string `json:"recipient"`
+	// challenge for kubectl vmstate prove.
+	Challenge []byte `json:"challenge"`
 }
 
 // FindingOutcome is what a check found.
@@ -120,7 +185,7 @@ type VMStateStoreStatus struct {
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 	// conditions: Ready (restores can read from it), Writable (backups can be written to it),
-	// Redundant (two recipients or more), and Reconciling or Stalled while they are true.
+	// Redundant (two recipients or more), Proven (an identity was shown to open it), and Reconciling or Stalled while they are true.
 	// +optional
 	// +listType=map
 	// +listMapKey=type
@@ -146,6 +211,18 @@ type VMStateStoreStatus struct {
 	// keysSecretName is the Secret that holds the index, name and signing keys of the repository.
 	// +optional
 	KeysSecretName string `json:"keysSecretName,omitempty"`
+	// keyEpoch of the keys in that Secret.
+	// +optional
+	KeyEpoch int64 `json:"keyEpoch,omitempty"`
+	// challenges for the recipients whose identity has not shown yet that it opens what is written here.
+	// +optional
+	// +listType=map
+	// +listMapKey=recipient
+	Challenges []RecipientChallenge `json:"challenges,omitempty"`
+	// proven are the fingerprints of the recipients whose identity has.
+	// +optional
+	// +listType=set
+	Proven []string `json:"proven,omitempty"`
 }
 
 // VMStateStore is a place that backups are exported to, and restored from.

@@ -74,6 +74,8 @@ func TestCluster(t *testing.T) {
 	bin := filepath.Dir(kube.Binary(t, "kubectl"))
 	all := commands()
 	all["asks"] = asks(cluster.Client)
+	setup := &setupJob{cluster: cluster.Client}
+	all["challenge"], all["answered"] = setup.challenge, setup.answered
 	testscript.Run(t, testscript.Params{
 		Dir: filepath.Join("testdata", "cluster"), Cmds: all, RequireExplicitExec: true, RequireUniqueNames: true,
 		Setup: func(env *testscript.Env) error {

@@ -99,7 +99,7 @@ func wire(task string, cluster *rest.Config, getenv func(string) string, paths m
 
 func mountPaths() mover.Paths {
 	return mover.Paths{
-		Credentials: job.PathCredentials, CA: job.PathCA, RepositoryKeys: job.PathRepositoryKeys,
+		Credentials: job.PathCredentials, CA: job.PathCA, RepositoryKeys: job.PathRepositoryKeys, PreviousKeys: job.PathPreviousKeys,
 		Identities: job.PathIdentities, State: job.PathState, Spec: job.PathSpec,
 		Volumes: job.PathVolumes, Devices: job.PathDevices, Tokens: job.PathTokens,
 		CustomerKey: job.PathCustomerKey, WebIdentity: job.PathWebIdentity,

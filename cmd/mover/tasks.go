@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -51,6 +53,12 @@ func setup(ctx context.Context, p *program) (status v1alpha1.VMStateReportStatus
 	status.Setup = &v1alpha1.SetupResult{
 		Findings: []v1alpha1.Finding{}, ChecksumMode: result.Probe.Checksum,
 		RepositoryID: result.RepositoryID, SigningKey: result.SigningKey, Writable: result.Writable,
+		Superseded: result.Superseded, Proven: result.Proven,
+	}
+	for _, recipient := range slices.Sorted(maps.Keys(result.Challenges)) {
+		status.Setup.Challenges = append(status.Setup.Challenges, v1alpha1.RecipientChallenge{
+			Recipient: recipient, Challenge: result.Challenges[recipient],
+		})
 	}
 	for _, f := range result.Probe.Findings {
 		status.Setup.Findings = append(status.Setup.Findings, v1alpha1.Finding{

@@ -49,6 +49,8 @@ const (
 	PathCA = "/ca"
 	// PathRepositoryKeys holds the repository's index, name and signing keys.
 	PathRepositoryKeys = "/repository-keys"
+	// PathPreviousKeys holds those of the epoch before, for a rotation.
+	PathPreviousKeys = "/previous-keys"
 	// PathIdentities holds age identities.
 	PathIdentities = "/identities"
 	// PathCustomerKey holds the key of server-side encryption with a customer's key.

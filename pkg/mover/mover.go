@@ -51,7 +51,7 @@ var (
 
 // Paths are where the Job finds its mounts.
 type Paths struct {
-	Credentials, CA, RepositoryKeys, Identities, State, Spec, Volumes, Devices, Tokens string
+	Credentials, CA, RepositoryKeys, PreviousKeys, Identities, State, Spec, Volumes, Devices, Tokens string
 	// CustomerKey holds the key of SSE-C, WebIdentity the token of the service account.
 	CustomerKey, WebIdentity string
 }
@@ -116,8 +116,10 @@ func readDir(dir string) (map[string][]byte, error) {
 }
 
 // repositoryKeys reads the mounted key set. ErrMount if it is not mounted.
-func (e Env) repositoryKeys() (*repository.Keys, error) {
-	files, err := readDir(e.Paths.RepositoryKeys)
+func (e Env) repositoryKeys() (*repository.Keys, error) { return keysIn(e.Paths.RepositoryKeys) }
+
+func keysIn(dir string) (*repository.Keys, error) {
+	files, err := readDir(dir)
 	if err != nil {
 		return nil, fmt.Errorf("repository keys: %w", err)
 	}

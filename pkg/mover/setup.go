@@ -29,6 +29,11 @@ type SetupResult struct {
 	SigningKey string
 	// Writable says that the keys of the repository are kept here.
 	Writable bool
+	// Superseded says that they are of an epoch that is over.
+	Superseded bool
+	// Challenges by fingerprint, for recipients whose identity has proven nothing yet; Proven are the others.
+	Challenges map[string][]byte
+	Proven     []string
 }
 
 // Setup probes target and makes the repository in it, or opens the one that is there. New keys are kept before anything is written that depends on them, so that
@@ -46,7 +51,7 @@ func Setup(ctx context.Context, e Env, c config.Setup, target probe.Target, keep
 	if e.Store, err = target.Open(result.Probe.Checksum); err != nil {
 		return result, err
 	}
-	result.Writable, err = e.initialise(ctx, recipients, keeper)
+	k, err := e.initialise(ctx, recipients, keeper, max(1, c.Epoch))
 	if err != nil {
 		return result, err
 	}
@@ -56,36 +61,86 @@ func Setup(ctx context.Context, e Env, c config.Setup, target probe.Target, keep
 	}
 	result.RepositoryID = format.Repository
 	result.SigningKey = base64.StdEncoding.EncodeToString(format.RootKey)
-	return result, nil
+	return result, e.trust(ctx, c, k, &result)
 }
 
-// initialise makes sure that there is a repository, and tells whether its keys are here.
-func (e Env) initialise(ctx context.Context, r repository.Recipients, keeper KeyKeeper) (writable bool, err error) {
+// initialise makes sure that there is a repository with keys of that epoch, and returns them; nil if they are not here.
+func (e Env) initialise(ctx context.Context, r repository.Recipients, keeper KeyKeeper, epoch uint32) (*repository.Keys, error) {
 	k, err := e.repositoryKeys()
 	switch {
+	case err == nil && k.Epoch() != epoch:
+		return nil, fmt.Errorf("%w: the mounted keys are of epoch %d, not %d", keys.ErrSecret, k.Epoch(), epoch)
+	case err == nil && epoch > 1:
+		return k, e.rotate(ctx, k, r)
 	case err == nil:
-		err = repository.Init(ctx, e.Store, k, r)
-		if errors.Is(err, repository.ErrForeign) {
-			return false, nil // made elsewhere; good for restores
-		}
-		return err == nil, err
+		return e.initialised(ctx, k, r)
 	case !errors.Is(err, ErrMount):
-		return false, err
+		return nil, err
+	case epoch > 1:
+		return e.next(ctx, r, keeper, epoch)
 	}
 	exists, err := repository.Exists(ctx, e.Store)
 	if err != nil || exists {
-		return false, err
+		return nil, err
 	}
-	k, err = keys.Generate()
+	if k, err = keys.Generate(); err != nil {
+		return nil, err
+	}
+	if err := keep(ctx, keeper, k); err != nil {
+		return nil, err
+	}
+	return k, repository.Init(ctx, e.Store, k, r)
+}
+
+func (e Env) initialised(ctx context.Context, k *repository.Keys, r repository.Recipients) (*repository.Keys, error) {
+	err := repository.Init(ctx, e.Store, k, r)
+	if errors.Is(err, repository.ErrForeign) {
+		return nil, nil // made elsewhere; good for restores
+	}
+	return k, err
+}
+
+func keep(ctx context.Context, keeper KeyKeeper, k *repository.Keys) error {
+	err := keeper.Keep(ctx, k.Secret())
+	if errors.Is(err, ErrKeysExist) { // of an earlier try, made after this pod's mounts
+		return fmt.Errorf("%w to find them mounted: %w", ErrStartAgain, err)
+	}
 	if err != nil {
-		return false, err
+		return fmt.Errorf("keep the new keys: %w", err)
 	}
-	if err := keeper.Keep(ctx, k.Secret()); err != nil {
-		if errors.Is(err, ErrKeysExist) { // of an earlier try, made after this pod's mounts
-			return false, fmt.Errorf("%w to find them mounted: %w", ErrStartAgain, err)
-		}
-		return false, fmt.Errorf("keep the new keys: %w", err)
+	return nil
+}
+
+// next makes keys that follow those of the epoch before, keeps them, and makes them known.
+func (e Env) next(ctx context.Context, r repository.Recipients, keeper KeyKeeper, epoch uint32) (*repository.Keys, error) {
+	before, err := keysIn(e.Paths.PreviousKeys)
+	if errors.Is(err, ErrMount) {
+		return nil, nil // neither is here: good for restores
 	}
-	err = repository.Init(ctx, e.Store, k, r)
-	return err == nil, err
+	if err != nil {
+		return nil, err
+	}
+	if before.Epoch() != epoch-1 {
+		return nil, fmt.Errorf("%w: the keys before epoch %d are of epoch %d", keys.ErrSecret, epoch, before.Epoch())
+	}
+	k, err := before.Next()
+	if err != nil {
+		return nil, err
+	}
+	if err := keep(ctx, keeper, k); err != nil {
+		return nil, err
+	}
+	return k, keys.Rotate(ctx, e.Store, before, k, r)
+}
+
+// rotate makes kept keys known, which an earlier pod may not have come to. The keys before are needed only for that.
+func (e Env) rotate(ctx context.Context, k *repository.Keys, r repository.Recipients) error {
+	before, err := keysIn(e.Paths.PreviousKeys)
+	if errors.Is(err, ErrMount) {
+		return repository.Init(ctx, e.Store, k, r)
+	}
+	if err != nil {
+		return err
+	}
+	return keys.Rotate(ctx, e.Store, before, k, r)
 }

@@ -338,6 +338,20 @@ func TestProvenRoot(t *testing.T) {
 	if !authenticated() {
 		t.Error("the proof does not authenticate")
 	}
+	q, err := repository.IndexRequest(t.Context(), w.store, "restore", "recipient")
+	must(t, err)
+	a, err := answerTo(t, q, w.identities, nil)
+	must(t, err)
+	h := repository.Handed{Epochs: a.Epochs}
+	r, err := repository.OpenHanded(t.Context(), w.store, h, nil)
+	must(t, err)
+	c, err := r.Commit(t.Context(), done.CommitRef)
+	must(t, err)
+	requests, err := r.DataRequests(t.Context(), c, "restore", "recipient")
+	must(t, err)
+	if a, err = answerTo(t, requests[0], w.identities, nil); err != nil || !a.Commit.Authenticated {
+		t.Errorf("the holder of the identity is not told that the backup is authentic: %v", err)
+	}
 	forged := newWorld(t, nil)
 	forged.recipients = w.recipients
 	must(t, repository.Init(t.Context(), forged.store, forged.keys, w.recipients))

@@ -18,7 +18,7 @@ func TestForgedCommit(t *testing.T) {
 	must(t, err)
 	id, err := keys.ParseID(w.writer.ID())
 	must(t, err)
-	for epoch, want := range map[uint32]error{0: repository.ErrUnsupported, 1: repository.ErrNotAuthentic, 2: repository.ErrUnsupported} {
+	for epoch, want := range map[uint32]error{0: repository.ErrNotAuthentic, 1: repository.ErrNotAuthentic, 2: repository.ErrMissing} {
 		h := commit.Header{
 			Repository: id, Epoch: epoch, VM: keys.ID{1}, Sequence: uint64(epoch) + 1,
 			Origin: keys.Origin{Run: keys.ID{2}, Attempt: 1},

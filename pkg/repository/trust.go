@@ -90,4 +90,3 @@ func (r *Repository) Distrust(ctx context.Context, epoch uint32, lastGood []Comm
 	r.trust = nil
 	return nil
 }
-

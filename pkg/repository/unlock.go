@@ -105,6 +105,9 @@ func IndexRequest(ctx context.Context, store objectstore.Store, restore, recipie
 	if _, err := readAdded(ctx, recorder, "k/"); err != nil {
 		return nil, err
 	}
+	if err := readProofs(ctx, recorder); err != nil {
+		return nil, err
+	}
 	if request.Excerpt = recorder.Excerpt(); !request.Excerpt.Fits(0) {
 		return nil, fmt.Errorf("%w: %d key files", ticket.ErrTooMuch, len(request.Excerpt))
 	}
@@ -129,6 +132,19 @@ func readAdded(ctx context.Context, store objectstore.Store, prefix string) (boo
 	return found, nil
 }
 
+// readProofs reads what identities have said of the root key: the holder of one can check its own.
+func readProofs(ctx context.Context, store objectstore.Store) error {
+	for info, err := range store.List(ctx, keys.ProofPrefix) {
+		if err != nil {
+			return fmt.Errorf("list proofs: %w", err)
+		}
+		if _, err := objectstore.Get(ctx, store, info.Key, maxKeyFile); err != nil {
+			return fmt.Errorf("read proof: %w", readError(err))
+		}
+	}
+	return nil
+}
+
 // DataRequests ask for the data keys of one backup, each for as many as fit into it, with all that proves to
 // somebody without the store that this backup needs them. restore and recipient are as for IndexRequest.
 func (r *Repository) DataRequests(ctx context.Context, c *Commit, restore, recipient string) ([]*ticket.Request, error) {
@@ -139,6 +155,9 @@ func (r *Repository) DataRequests(ctx context.Context, c *Commit, restore, recip
 	}
 	added, err := readAdded(ctx, recorder, "k/")
 	if err != nil {
+		return nil, err
+	}
+	if err := readProofs(ctx, recorder); err != nil {
 		return nil, err
 	}
 	o, err := r.readCommit(ctx, c.CommitRef)

@@ -17,6 +17,8 @@
 package store
 
 import (
+	"fmt"
+
 	"github.com/vmstate/vmstate/api/v1alpha1"
 	"github.com/vmstate/vmstate/pkg/job"
 	moverconfig "github.com/vmstate/vmstate/pkg/mover/config"
@@ -76,3 +78,15 @@ func credentials(s3 *v1alpha1.S3Store) []job.Mount {
 	}
 	return []job.Mount{{Secret: secret.Name, Path: job.PathCredentials, Optional: true}}
 }
+// KeysSecretName is the Secret that holds the index and signing keys of the epoch that the store asks for.
+func KeysSecretName(s *v1alpha1.VMStateStore) string { return keysSecretName(s, epoch(s)) }
+
+func keysSecretName(s *v1alpha1.VMStateStore, epoch int64) string {
+	if epoch <= 1 {
+		return s.Name + "-repository-keys"
+	}
+	return fmt.Sprintf("%s-repository-keys-%d", s.Name, epoch)
+}
+
+// epoch of the keys that the store asks for.
+func epoch(s *v1alpha1.VMStateStore) int64 { return max(1, s.Spec.KeyEpoch) }

@@ -162,12 +162,19 @@ func conclude(in Observed, d Decision) Decision {
 	t := in.target(&d)
 	conditions.Write(t, conditions.Done, v1alpha1.ReasonProbed, fmt.Sprintf("%d checks made%s", len(d.Status.Findings), warned(d.Status.Findings)))
 	redundant(in, t)
+	proven(in, t, &d.Status, setup)
 	if setup.Writable {
-		d.Status.KeysSecretName = KeysSecretName(in.Store)
+		d.Status.KeysSecretName, d.Status.KeyEpoch = KeysSecretName(in.Store), epoch(in.Store)
 		conditions.True(t, v1alpha1.ConditionWritable, v1alpha1.ReasonKeysHere, "the repository's keys are in Secret "+d.Status.KeysSecretName)
 		return d
 	}
-	d.Status.KeysSecretName = ""
+	d.Status.KeysSecretName, d.Status.KeyEpoch = "", 0
+	if setup.Superseded {
+		conditions.False(t, v1alpha1.ConditionWritable, v1alpha1.ReasonKeysSuperseded, fmt.Sprintf(
+			"the keys in Secret %q are of epoch %d, and another epoch follows in the bucket: restores work; to write, bring its keys as Secret %q and set spec.keyEpoch to %d",
+			KeysSecretName(in.Store), epoch(in.Store), keysSecretName(in.Store, epoch(in.Store)+1), epoch(in.Store)+1))
+		return d
+	}
 	conditions.False(t, v1alpha1.ConditionWritable, v1alpha1.ReasonKeysElsewhere, fmt.Sprintf(
 		"the repository was made elsewhere, and its keys are not here: restores work; to write, bring its keys as Secret %q, or use another prefix", KeysSecretName(in.Store)))
 	return d
@@ -209,6 +216,24 @@ func redundant(in Observed, t conditions.Target) {
 	}
 	conditions.False(t, v1alpha1.ConditionRedundant, v1alpha1.ReasonOneRecipient,
 		"one recipient alone can read the backups: if its identity is lost, they are; add one that is kept elsewhere")
+}
+
+// proven says whether anybody has shown that an identity opens what is written here. A store is usable without: that
+// it is not is said until it is done.
+func proven(in Observed, t conditions.Target, s *v1alpha1.VMStateStoreStatus, setup *v1alpha1.SetupResult) {
+	s.Challenges, s.Proven = setup.Challenges, setup.Proven
+	n, of := len(setup.Proven), len(in.Store.Spec.Recipients)
+	command := fmt.Sprintf("kubectl vmstate prove %s -n %s --identity FILE", in.Store.Name, in.Store.Namespace)
+	switch {
+	case n == 0:
+		conditions.False(t, v1alpha1.ConditionProven, v1alpha1.ReasonNotProven,
+			"nobody has shown yet that an identity opens the backups: type "+command+" where the identity is")
+	case n < of:
+		conditions.True(t, v1alpha1.ConditionProven, v1alpha1.ReasonProvenByHolder,
+			fmt.Sprintf("%d of %d recipients were shown to open the backups; for the others, type %s", n, of, command))
+	default:
+		conditions.True(t, v1alpha1.ConditionProven, v1alpha1.ReasonProvenByHolder, "every recipient was shown to open the backups")
+	}
 }
 
 // transport is a finding of our own: the mover does not judge the scheme that it was told.
@@ -253,13 +278,26 @@ func tidy(in Observed, d Decision) Decision {
 }
 
 func setupJob(s *v1alpha1.VMStateStore) job.Spec {
-	raw, _ := moverconfig.Config{ // strings alone: it encodes
-		Store: Config(s),
-		Setup: &moverconfig.Setup{Recipients: s.Spec.Recipients, KeysSecretName: KeysSecretName(s)},
-	}.Encode()
+	setup := &moverconfig.Setup{Recipients: s.Spec.Recipients, KeysSecretName: KeysSecretName(s)}
+	mounts := append(Mounts(s), job.Mount{Secret: KeysSecretName(s), Path: job.PathRepositoryKeys, Optional: true})
+	if n := epoch(s); n > 1 {
+		setup.Epoch = uint32(n)
+		mounts = append(mounts, job.Mount{Secret: keysSecretName(s, n-1), Path: job.PathPreviousKeys, Optional: true})
+	}
+	for _, p := range s.Spec.Proofs {
+		setup.Proofs = append(setup.Proofs, moverconfig.Proof(p))
+	}
+	for _, d := range s.Spec.Distrust {
+		said := moverconfig.Distrust{Epoch: uint32(d.Epoch)}
+		for _, g := range d.LastGood {
+			said.LastGood = append(said.LastGood, moverconfig.Commit(g))
+		}
+		setup.Distrust = append(setup.Distrust, said)
+	}
+	raw, _ := moverconfig.Config{Store: Config(s), Setup: setup}.Encode() // strings and bytes alone: it encodes
 	return job.Spec{
 		Name: JobName(s), Task: v1alpha1.TaskSetup, Config: raw,
-		Mounts:   append(Mounts(s), job.Mount{Secret: KeysSecretName(s), Path: job.PathRepositoryKeys, Optional: true}),
+		Mounts:   mounts,
 		Deadline: setupLimit, Retries: 2,
 	}
 }

@@ -50,6 +50,9 @@ func condition(kind string, status metav1.ConditionStatus, reason, message strin
 
 var several = condition("Redundant", "True", v1alpha1.ReasonSeveralRecipients, "2 recipients can read the backups")
 
+var notProven = condition("Proven", "False", v1alpha1.ReasonNotProven,
+	"nobody has shown yet that an identity opens the backups: type kubectl vmstate prove main -n prod --identity FILE where the identity is")
+
 func TestPlanProbes(t *testing.T) {
 	run := []action.Action{action.RunJob{Job: job.Spec{
 		Name: "vmstate-u1-setup-1", Task: v1alpha1.TaskSetup,
@@ -111,9 +114,9 @@ func TestPlanRecords(t *testing.T) {
 	reached := func(change func(*v1alpha1.VMStateStoreStatus)) v1alpha1.VMStateStoreStatus {
 		s := v1alpha1.VMStateStoreStatus{
 			ObservedGeneration: 1, ProbedAt: &now, Findings: good.Findings, ChecksumMode: "CRC32C", RepositoryID: "r1", SigningKey: "k1",
-			KeysSecretName: "main-repository-keys",
+			KeysSecretName: "main-repository-keys", KeyEpoch: 1,
 			Conditions: []metav1.Condition{
-				condition("Ready", "True", v1alpha1.ReasonProbed, "1 checks made"), several,
+				condition("Ready", "True", v1alpha1.ReasonProbed, "1 checks made"), several, notProven,
 				condition("Writable", "True", v1alpha1.ReasonKeysHere, "the repository's keys are in Secret main-repository-keys"),
 			},
 		}
@@ -135,8 +138,8 @@ func TestPlanRecords(t *testing.T) {
 		"Good": {"", at(reports(v1alpha1.OutcomeSucceeded, "", "", &good)), reached(func(*v1alpha1.VMStateStoreStatus) {})},
 		"KeysElsewhere": {
 			"good for restores", at(reports(v1alpha1.OutcomeSucceeded, "", "", &elsewhere)), reached(func(s *v1alpha1.VMStateStoreStatus) {
-				s.KeysSecretName = ""
-				s.Conditions[2] = condition("Writable", "False", v1alpha1.ReasonKeysElsewhere,
+				s.KeysSecretName, s.KeyEpoch = "", 0
+				s.Conditions[3] = condition("Writable", "False", v1alpha1.ReasonKeysElsewhere,
 					`the repository was made elsewhere, and its keys are not here: restores work; to write, bring its keys as Secret "main-repository-keys", or use another prefix`)
 			}),
 		},

@@ -68,6 +68,26 @@ type Setup struct {
 	Recipients []string `json:"recipients"`
 	// KeysSecretName is the Secret in the pod's namespace that the keys are kept in.
 	KeysSecretName string `json:"keysSecretName"`
+	// Epoch of the keys; 0 is 1. The keys of the epoch before are mounted, if there are any.
+	Epoch uint32 `json:"epoch,omitempty"`
+	// Proofs to be kept in the store.
+	Proofs []Proof `json:"proofs,omitempty"`
+	// Distrust to be said in the store.
+	Distrust []Distrust `json:"distrust,omitempty"`
+}
+
+// Proof is a root key proof by the holder of an identity.
+type Proof struct {
+	// Recipient is a fingerprint.
+	Recipient string `json:"recipient"`
+	Proof     []byte `json:"proof"`
+	Answer    []byte `json:"answer"`
+}
+
+// Distrust takes back the trust in the signing key of an epoch, but for some backups and those before them.
+type Distrust struct {
+	Epoch    uint32   `json:"epoch"`
+	LastGood []Commit `json:"lastGood"`
 }
 
 // Commit names one backup in the store.

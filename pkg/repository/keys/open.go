@@ -19,6 +19,9 @@ const ageIntro = "age-encryption.org/"
 
 // signerOf follows the signatures from the root key to the key that signs the first file of an epoch.
 func signerOf(ctx context.Context, store objectstore.Store, f Format, epoch uint32) (ed25519.PublicKey, error) {
+	if epoch == 0 {
+		return nil, fmt.Errorf("%w: key epochs count from 1", ErrNotAuthentic)
+	}
 	signer := ed25519.PublicKey(f.RootKey)
 	for n := uint32(2); n < epoch; n++ {
 		e, err := readEpoch(ctx, store, EpochKey(n))
