@@ -163,7 +163,7 @@ func (b *Backup) openSession(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("read session: %w", readError(err))
 	}
-	earlier, err := b.decodeSession(ctx, object)
+	earlier, err := b.repo.decodeSession(ctx, object)
 	if err != nil {
 		return fmt.Errorf("session %q: %w", key, err)
 	}
@@ -174,13 +174,13 @@ func (b *Backup) openSession(ctx context.Context) error {
 	return b.findCommit(ctx)
 }
 
-// decodeSession reads a session of this epoch, or of the one that was when the run began.
-func (b *Backup) decodeSession(ctx context.Context, object []byte) (commit.Session, error) {
+// decodeSession reads a session of whichever epoch it began in.
+func (r *Repository) decodeSession(ctx context.Context, object []byte) (commit.Session, error) {
 	n, err := commit.SessionEpoch(object)
 	if err != nil {
 		return commit.Session{}, err
 	}
-	e, err := b.repo.epoch(ctx, n)
+	e, err := r.epoch(ctx, n)
 	if err != nil {
 		return commit.Session{}, err
 	}

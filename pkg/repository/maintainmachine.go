@@ -188,7 +188,7 @@ func (m *machine) read(ctx context.Context, s *pin) error {
 		}
 		return fmt.Errorf("read session: %w", err)
 	}
-	found, err := commit.DecodeSession(object, m.repo.keys.SigningKey())
+	found, err := m.repo.decodeSession(ctx, object)
 	if err != nil || found.Repository != m.repo.id || found.VM != m.vm || found.Run != s.run {
 		return nil
 	}

@@ -84,7 +84,7 @@ const maxMaintenance = 1000
 func maintenanceName(n int) string { return fmt.Sprintf("a/maintenance-%d", n) }
 
 // AddMaintenance publishes a maintenance key under the next free number, signed by the
-// root key, and returns that number; the number that it has if it is there already. Keys
+// signing key of k's epoch, and returns that number; the number that it has if it is there already. Keys
 // that were published before go on to be followed: what they signed stays.
 func AddMaintenance(ctx context.Context, store objectstore.Store, k *Keys, m *MaintenanceKey) (int, error) {
 	f, err := ReadFormat(ctx, store)
@@ -117,10 +117,11 @@ func AddMaintenance(ctx context.Context, store objectstore.Store, k *Keys, m *Ma
 }
 
 // MaintenanceKeys reads the maintenance keys of a repository, oldest first, by probing
-// their names. One that the root key has not signed is left out: whoever may write could
+// their names. One that no epoch's signing key has signed is left out: whoever may write could
 // have put it there. A damaged one is an error, since it may be what an answer depends on.
 func MaintenanceKeys(ctx context.Context, store objectstore.Store, f Format) ([]ed25519.PublicKey, error) {
 	var out []ed25519.PublicKey
+	var chain map[uint32]ed25519.PublicKey
 	for n := 1; n <= maxMaintenance; n++ {
 		body, err := objectstore.Get(ctx, store, maintenanceName(n), maxDocument)
 		if errors.Is(err, objectstore.ErrNotFound) {
@@ -129,7 +130,15 @@ func MaintenanceKeys(ctx context.Context, store objectstore.Store, f Format) ([]
 		if err != nil {
 			return nil, fmt.Errorf("get %q: %w", maintenanceName(n), readError(err))
 		}
-		key, err := decodeMaintenance(body, f)
+		key, err := decodeMaintenance(body, f, map[uint32]ed25519.PublicKey{1: f.RootKey})
+		if errors.Is(err, ErrNotAuthentic) { // perhaps made after a rotation
+			if chain == nil {
+				if chain, err = Chain(ctx, store, f); err != nil {
+					return nil, fmt.Errorf("follow the signing keys: %w", err)
+				}
+			}
+			key, err = decodeMaintenance(body, f, chain)
+		}
 		if errors.Is(err, ErrNotAuthentic) {
 			continue
 		}
@@ -141,7 +150,8 @@ func MaintenanceKeys(ctx context.Context, store objectstore.Store, f Format) ([]
 	return out, nil
 }
 
-func decodeMaintenance(body []byte, f Format) (ed25519.PublicKey, error) {
+// decodeMaintenance reads a maintenance key that one of the epochs' signing keys has signed.
+func decodeMaintenance(body []byte, f Format, signers map[uint32]ed25519.PublicKey) (ed25519.PublicKey, error) {
 	var head struct {
 		Version int `json:"version"`
 	}
@@ -157,7 +167,13 @@ func decodeMaintenance(body []byte, f Format) (ed25519.PublicKey, error) {
 	}
 	unsigned := m
 	unsigned.Signature = nil
-	if err := verify(f.RootKey, maintenanceContext, unsigned, m.Signature); err != nil {
+	err := ErrNotAuthentic
+	for _, signer := range signers {
+		if err != nil {
+			err = verify(signer, maintenanceContext, unsigned, m.Signature)
+		}
+	}
+	if err != nil {
 		return nil, err
 	}
 	if m.Repository != f.Repository {

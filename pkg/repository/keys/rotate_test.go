@@ -206,6 +206,37 @@ func TestRotateAtEveryCall(t *testing.T) {
 	}
 }
 
+// TestMaintenanceAfterRotation: a maintenance key that a later epoch has signed counts as one of the first does, and
+// one that a stranger has signed does not.
+func TestMaintenanceAfterRotation(t *testing.T) {
+	s, all, _, _ := rotated(t)
+	var want [][]byte
+	for _, k := range []*Keys{all[0], all[2]} {
+		m, err := GenerateMaintenance(k)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := AddMaintenance(t.Context(), s, k, m); err != nil {
+			t.Fatal(err)
+		}
+		want = append(want, m.Public())
+	}
+	stranger := *all[0]
+	stranger.signing = generate(t).signing
+	m, err := GenerateMaintenance(&stranger)
+	if err != nil {
+		t.Fatal(err)
+	}
+	stranger.rootKey = all[0].SigningKey() // what he says of himself
+	if _, err := AddMaintenance(t.Context(), s, &stranger, m); err != nil {
+		t.Fatal(err)
+	}
+	got, err := MaintenanceKeys(t.Context(), s, format(t, s))
+	if err != nil || len(got) != 2 || !bytes.Equal(got[0], want[0]) || !bytes.Equal(got[1], want[1]) {
+		t.Errorf("%d maintenance keys, %v; want the two that epochs have signed", len(got), err)
+	}
+}
+
 // TestProof: the holder of an identity tells the root key that it has proven from any other, and nobody else can make
 // or check that.
 func TestProof(t *testing.T) {
