@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/spf13/cobra"
@@ -65,8 +66,13 @@ func (a *app) rewrap(ctx context.Context, stores, recipients []string) error {
 		return fmt.Errorf("rewrap %s after %d runs: %w", a.store.place(), done.Runs, err)
 	}
 	if a.format == formatJSON {
-		return a.printJSON(map[string]int{"epochs": done.Epochs, "runs": done.Runs, "had": done.Had})
+		err = a.printJSON(map[string]int{"epochs": done.Epochs, "runs": done.Runs, "had": done.Had, "leftOut": len(done.LeftOut)})
+	} else {
+		fmt.Fprintf(a.out, "%d runs of %d key epochs open for %s; %d key files were there already\n", done.Runs, done.Epochs, keys.ShortList(recipients), done.Had)
 	}
-	fmt.Fprintf(a.out, "%d runs of %d key epochs open for %s; %d key files were there already\n", done.Runs, done.Epochs, keys.ShortList(recipients), done.Had)
-	return nil
+	if len(done.LeftOut) > 0 {
+		err = errors.Join(err, fmt.Errorf("%d of the records in %s cannot be used and were left out: %w",
+			len(done.LeftOut), a.store.place(), errors.Join(done.LeftOut...)))
+	}
+	return err
 }

@@ -189,9 +189,18 @@ func TestThief(t *testing.T) {
 		t.Errorf("the thief rotates: %v", err)
 	}
 	// A backup goes on from the good one, not from the forged.
+	must(t, w.store.Delete(t.Context(), place))
 	latest, err := reader.Latest(t.Context(), "prod", "db")
-	if !errors.Is(err, repository.ErrNotAuthentic) && latest != nil && latest.Digest != chain[2].Digest {
-		t.Errorf("latest is %+v, %v", latest, err)
+	if err != nil || latest.Digest != chain[2].Digest {
+		t.Errorf("latest is %+v, %v; want the last good one", latest, err)
+	}
+	// Verification and garbage collection still count what is stored.
+	if report, err := w.writer.Verify(t.Context(), repository.VerifySpec{}); err != nil || len(report.Damaged) > 0 {
+		t.Errorf("verify: %+v, %v", report, err)
+	}
+	done, err := w.rooted(root).Rewrap(t.Context(), w.recipients)
+	if err != nil || len(done.LeftOut) != 3 || done.Runs != 3 {
+		t.Errorf("rewrap: %+v, %v; want three left out", done, err)
 	}
 	after := w.backup("after", &forged, in)
 	if !after.Full {

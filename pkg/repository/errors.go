@@ -2,6 +2,7 @@ package repository
 
 import (
 	"errors"
+	"fmt"
 
 	"github.com/vmstate/vmstate/pkg/repository/commit"
 	"github.com/vmstate/vmstate/pkg/repository/keys"
@@ -21,6 +22,9 @@ var (
 	ErrWrongIdentity = keys.ErrWrongIdentity
 	// ErrNotAuthentic: a signature, a key or a digest is not the one expected.
 	ErrNotAuthentic = keys.ErrNotAuthentic
+	// ErrDistrusted is ErrNotAuthentic of a backup that a signing key has signed which is no longer trusted, and that
+	// is not among those that are still believed.
+	ErrDistrusted = fmt.Errorf("%w: its signing key is distrusted", keys.ErrNotAuthentic)
 	// ErrDamaged: an object is there and is not what was written: cut, altered or
 	// another one in its place.
 	ErrDamaged = keys.ErrDamaged

@@ -286,7 +286,7 @@ func (m *machine) open(ctx context.Context) error {
 }
 
 func (m *machine) openCommit(ctx context.Context, n layout.CommitName, tombstone bool) error {
-	o, err := m.repo.readCommit(ctx, CommitRef{Key: keyOf(n)})
+	o, err := m.repo.readSigned(ctx, CommitRef{Key: keyOf(n)})
 	switch {
 	case errors.Is(err, ErrAborted):
 		m.gone[n] = true

@@ -48,6 +48,16 @@ func (r *Repository) readCommit(ctx context.Context, ref CommitRef) (*opened, er
 	return o, nil
 }
 
+// readSigned is readCommit for who asks what is stored, not what may be restored: a backup whose signing key is
+// distrusted has its objects all the same.
+func (r *Repository) readSigned(ctx context.Context, ref CommitRef) (*opened, error) {
+	o, err := r.signedCommit(ctx, ref)
+	if err != nil {
+		return nil, fmt.Errorf("commit %q: %w", ref.Key, err)
+	}
+	return o, nil
+}
+
 func (r *Repository) tryCommit(ctx context.Context, ref CommitRef) (*opened, error) {
 	o, err := r.signedCommit(ctx, ref)
 	if err != nil {
@@ -183,7 +193,7 @@ func (r *Repository) Latest(ctx context.Context, namespace, name string) (*Commi
 		at, _ := layout.ParseCommit(info.Key) // a foreign key has the zero VM, and no record
 		c, err := r.Commit(ctx, CommitRef{Key: info.Key})
 		switch {
-		case errors.Is(err, ErrAborted):
+		case errors.Is(err, ErrAborted), errors.Is(err, ErrDistrusted): // neither is a backup to go back to
 		case err != nil && !isOfOne(err):
 			return nil, err
 		case err != nil:

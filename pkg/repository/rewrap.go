@@ -18,11 +18,13 @@ import (
 type Rewrapped struct {
 	// Epochs and Runs whose keys got a file for the recipients; Had had one already.
 	Epochs, Runs, Had int
+	// LeftOut are backups that cannot be used, each with its error.
+	LeftOut []error
 }
 
 // Rewrap makes every backup in the store readable for recipients, beside those that can read it already: it only adds
 // small key files, so it works under object lock, and running it again adds what is new since. Keys are proven by the
-// commits that name them before they are wrapped.
+// commits that name them before they are wrapped; a commit that cannot be used is left out, and told.
 func (r *Repository) Rewrap(ctx context.Context, to Recipients) (Rewrapped, error) {
 	var done Rewrapped
 	if len(r.identities) == 0 {
@@ -56,10 +58,13 @@ func (r *Repository) Rewrap(ctx context.Context, to Recipients) (Rewrapped, erro
 
 func (r *Repository) rewrapCommit(ctx context.Context, key string, to Recipients, seen map[keys.ID]map[keys.Origin]bool, done *Rewrapped) error {
 	c, err := r.Commit(ctx, CommitRef{Key: key})
-	if errors.Is(err, ErrAborted) {
+	switch {
+	case errors.Is(err, ErrAborted), errors.Is(err, ErrNoCommit):
 		return nil
-	}
-	if err != nil {
+	case err != nil && isOfOne(err):
+		done.LeftOut = append(done.LeftOut, err)
+		return nil
+	case err != nil:
 		return err
 	}
 	needed, err := r.neededKeys(ctx, c)

@@ -25,8 +25,7 @@ func (r *Repository) believed(ctx context.Context, o *opened) error {
 	if d == nil || d.Believes(o.header.VM, o.digest) {
 		return nil
 	}
-	return fmt.Errorf("%w: the signing key of epoch %d is distrusted, and this backup is not among those that are still believed",
-		ErrNotAuthentic, o.header.Epoch)
+	return fmt.Errorf("%w (epoch %d), and this backup is not among those that are still believed", ErrDistrusted, o.header.Epoch)
 }
 
 func (r *Repository) distrust(ctx context.Context, epoch uint32) (*keys.Distrust, error) {
@@ -72,9 +71,9 @@ func (r *Repository) Distrust(ctx context.Context, epoch uint32, lastGood []Comm
 		if ref.Digest == "" {
 			return fmt.Errorf("%w: the last good backup %q is named without its digest", ErrInvalid, ref.Key)
 		}
-		o, err := r.signedCommit(ctx, ref) // what was distrusted by mistake can be taken back
+		o, err := r.readSigned(ctx, ref) // what was distrusted by mistake can be taken back
 		if err != nil {
-			return fmt.Errorf("last good backup %q: %w", ref.Key, err)
+			return fmt.Errorf("last good backup: %w", err)
 		}
 		cut := keys.Cut{VM: o.header.VM, Sequence: o.header.Sequence, Digest: o.digest}
 		for _, l := range o.record.Live {

@@ -75,7 +75,7 @@ func (m *machineVerify) weigh(ctx context.Context, c *verifyCommit, bad map[stri
 	if err != nil || l.empty() && c.broken == nil {
 		return err
 	}
-	o, err := m.repo.readCommit(ctx, c.ref)
+	o, err := m.repo.readSigned(ctx, c.ref)
 	if errors.Is(err, ErrNoCommit) {
 		v.Outcome = ""
 		return nil

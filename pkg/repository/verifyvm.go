@@ -93,7 +93,7 @@ func (r *Repository) verifyCommits(ctx context.Context, vm keys.ID) ([]*verifyCo
 			return nil, fmt.Errorf("list commits: %w", err)
 		}
 		c := &verifyCommit{ref: CommitRef{Key: info.Key}}
-		o, err := r.readCommit(ctx, c.ref)
+		o, err := r.readSigned(ctx, c.ref)
 		switch {
 		case errors.Is(err, ErrAborted), errors.Is(err, ErrNoCommit):
 			continue // ended for good, or removed since it was listed

@@ -61,9 +61,6 @@ func Mounts(s *v1alpha1.VMStateStore) []job.Mount {
 	return out
 }
 
-// KeysSecretName is the Secret that holds the repository's index, name and signing keys.
-func KeysSecretName(s *v1alpha1.VMStateStore) string { return s.Name + "-repository-keys" }
-
 // credentials are what a mover mounts to be somebody to the bucket; nothing for the role of its node.
 func credentials(s3 *v1alpha1.S3Store) []job.Mount {
 	secret := s3.CredentialsSecretRef
@@ -78,7 +75,8 @@ func credentials(s3 *v1alpha1.S3Store) []job.Mount {
 	}
 	return []job.Mount{{Secret: secret.Name, Path: job.PathCredentials, Optional: true}}
 }
-// KeysSecretName is the Secret that holds the index and signing keys of the epoch that the store asks for.
+
+// KeysSecretName is the Secret that holds the index, name and signing keys of the epoch that the store asks for.
 func KeysSecretName(s *v1alpha1.VMStateStore) string { return keysSecretName(s, epoch(s)) }
 
 func keysSecretName(s *v1alpha1.VMStateStore, epoch int64) string {

@@ -121,7 +121,7 @@ func AddMaintenance(ctx context.Context, store objectstore.Store, k *Keys, m *Ma
 // have put it there. A damaged one is an error, since it may be what an answer depends on.
 func MaintenanceKeys(ctx context.Context, store objectstore.Store, f Format) ([]ed25519.PublicKey, error) {
 	var out []ed25519.PublicKey
-	var chain map[uint32]ed25519.PublicKey
+	signers := map[uint32]ed25519.PublicKey{1: f.RootKey}
 	for n := 1; n <= maxMaintenance; n++ {
 		body, err := objectstore.Get(ctx, store, maintenanceName(n), maxDocument)
 		if errors.Is(err, objectstore.ErrNotFound) {
@@ -130,14 +130,12 @@ func MaintenanceKeys(ctx context.Context, store objectstore.Store, f Format) ([]
 		if err != nil {
 			return nil, fmt.Errorf("get %q: %w", maintenanceName(n), readError(err))
 		}
-		key, err := decodeMaintenance(body, f, map[uint32]ed25519.PublicKey{1: f.RootKey})
-		if errors.Is(err, ErrNotAuthentic) { // perhaps made after a rotation
-			if chain == nil {
-				if chain, err = Chain(ctx, store, f); err != nil {
-					return nil, fmt.Errorf("follow the signing keys: %w", err)
-				}
+		key, err := decodeMaintenance(body, f, signers)
+		if errors.Is(err, ErrNotAuthentic) && len(signers) == 1 { // perhaps made after a rotation
+			if signers, err = Chain(ctx, store, f); err != nil {
+				return nil, fmt.Errorf("follow the signing keys: %w", err)
 			}
-			key, err = decodeMaintenance(body, f, chain)
+			key, err = decodeMaintenance(body, f, signers)
 		}
 		if errors.Is(err, ErrNotAuthentic) {
 			continue
