@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/client-go/tools/events"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -36,7 +37,7 @@ type BackupReconciler struct {
 	Now func() time.Time
 }
 
-// +kubebuilder:rbac:groups=vmstate.io,resources=vmstatebackups,verbs=get;list;watch;patch
+// +kubebuilder:rbac:groups=vmstate.io,resources=vmstatebackups,verbs=get;list;watch;create;patch
 // +kubebuilder:rbac:groups=vmstate.io,resources=vmstatebackups/status,verbs=patch
 // +kubebuilder:rbac:groups=vmstate.io,resources=vmstatebackups/finalizers,verbs=update
 // +kubebuilder:rbac:groups=vmstate.io,resources=vmstatestores,verbs=get;list;watch
@@ -46,7 +47,7 @@ type BackupReconciler struct {
 // +kubebuilder:rbac:groups="",resources=configmaps,verbs=get;list;create;delete
 // +kubebuilder:rbac:groups="",resources=persistentvolumeclaims,verbs=get;list;watch;create;patch;delete
 // +kubebuilder:rbac:groups=rbac.authorization.k8s.io,resources=rolebindings,verbs=get;list;create;delete
-// +kubebuilder:rbac:groups=rbac.authorization.k8s.io,resources=clusterroles,resourceNames=vmstate-mover;vmstate-setup;vmstate-witness,verbs=bind
+// +kubebuilder:rbac:groups=rbac.authorization.k8s.io,resources=clusterroles,resourceNames=vmstate-maintenance;vmstate-mover;vmstate-setup;vmstate-witness,verbs=bind
 // +kubebuilder:rbac:groups=kubevirt.io,resources=virtualmachines/status,verbs=patch
 // +kubebuilder:rbac:groups=subresources.kubevirt.io,resources=virtualmachineinstances/freeze;virtualmachineinstances/unfreeze,verbs=update
 // +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch
@@ -69,6 +70,9 @@ func (r *BackupReconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctr
 		d = d.Interrupted(seen, answers, err) // same state, err as its message
 	} else {
 		d = d.Settle(answers)
+	}
+	if d.Farewell != "" && err == nil {
+		note(r.Events, b, remark{corev1.EventTypeWarning, "StaysInStore", "Delete", d.Farewell})
 	}
 	if apierrors.IsConflict(err) {
 		return ctrl.Result{RequeueAfter: time.Second}, r.report(ctx, b, d, false)

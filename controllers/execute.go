@@ -64,8 +64,10 @@ func (e *executor) do(ctx context.Context, owner client.Object, a action.Action)
 	case action.Delete:
 		return nil, e.delete(ctx, owner, a)
 	}
-	if done, err := e.doBackup(ctx, owner, a); done {
-		return nil, err
+	for _, do := range []func(context.Context, client.Object, action.Action) (bool, error){e.doBackup, e.doStore} {
+		if done, err := do(ctx, owner, a); done {
+			return nil, err
+		}
 	}
 	return nil, e.doRestore(ctx, owner, a)
 }

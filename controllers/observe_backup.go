@@ -32,8 +32,10 @@ func (r *BackupReconciler) observe(ctx context.Context, b *v1alpha1.VMStateBacku
 		steps = append(steps, r.observeLater)
 	case backup.StageHolding:
 		steps = append(steps, r.observeHolding)
+	case backup.StageAdopting:
+		steps = append(steps, r.observeStore)
 	case backup.StageEnding:
-		steps = append(steps, r.observeMarks, r.observeChildren)
+		steps = append(steps, r.observeMarks, r.observeChildren, r.observeStored)
 	case backup.StageBeginning:
 		steps = append(steps, r.observeRemains, r.observeMachine, r.observeStorage, r.observeStore, r.observeBlocker)
 	case backup.StagePreparing:
@@ -127,6 +129,19 @@ func (r *BackupReconciler) observeStore(ctx context.Context, in *backup.Observed
 		in.Store, err = get(ctx, r.Live, types.NamespacedName{Namespace: in.Backup.Namespace, Name: ref.Name}, &v1alpha1.VMStateStore{})
 	}
 	return err
+}
+
+// observeStored looks whether what a deleted backup left in its store can be removed.
+func (r *BackupReconciler) observeStored(ctx context.Context, in *backup.Observed) error {
+	if in.Backup.DeletionTimestamp == nil {
+		return nil
+	}
+	namespace, err := get(ctx, r.Live, types.NamespacedName{Name: in.Backup.Namespace}, &corev1.Namespace{})
+	if err != nil {
+		return err
+	}
+	in.Terminating = namespace == nil || namespace.DeletionTimestamp != nil
+	return r.observeStore(ctx, in)
 }
 
 // observeBlocker looks for a backup of the same VM whose turn it is.

@@ -8,9 +8,15 @@ import (
 
 	batchv1 "k8s.io/api/batch/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
 	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/vmstate/vmstate/api/v1alpha1"
 	"github.com/vmstate/vmstate/pkg/action"
@@ -69,23 +75,77 @@ func (r *StoreReconciler) now() time.Time {
 
 func (r *StoreReconciler) observe(ctx context.Context, s *v1alpha1.VMStateStore) (store.Observed, error) {
 	in := store.Observed{Now: r.now(), Store: s}
-	seen, err := observeJob(ctx, r.Live, s.Namespace, store.JobName(s))
-	if err != nil {
+	var err error
+	if in.Setup, err = r.task(ctx, s, store.JobName(s)); err != nil {
 		return in, err
 	}
-	if seen.Job != nil {
-		in.Setup = store.Setup{Exists: true, Created: seen.Job.CreationTimestamp.Time, Pending: seen.Pending}
-		if seen.Failed {
-			in.Setup.Failed = joined("it failed", seen.Message)
+	if name := store.ChoreName(s); name != "" {
+		if in.Chore, err = r.task(ctx, s, name); err != nil {
+			return in, err
 		}
 	}
-	if seen.Report != nil && metav1.IsControlledBy(seen.Report, s) {
-		in.Setup.Report = &seen.Report.Status
+	if err := r.observeBackups(ctx, s, &in); err != nil {
+		return in, err
 	}
 	return in, r.observeChildren(ctx, s, &in)
 }
 
-// storeChildren are what a probe leaves behind.
+// task reads a Job of the store and its report.
+func (r *StoreReconciler) task(ctx context.Context, s *v1alpha1.VMStateStore, name string) (store.Task, error) {
+	var out store.Task
+	seen, err := observeJob(ctx, r.Live, s.Namespace, name)
+	if err != nil {
+		return out, err
+	}
+	if seen.Job != nil {
+		out = store.Task{Exists: true, Created: seen.Job.CreationTimestamp.Time, Pending: seen.Pending}
+		if seen.Failed {
+			out.Failed = joined("it failed", seen.Message)
+		}
+	}
+	if seen.Report != nil && metav1.IsControlledBy(seen.Report, s) {
+		out.Report = &seen.Report.Status
+	}
+	return out, nil
+}
+
+// observeBackups lists the backups that name the store.
+func (r *StoreReconciler) observeBackups(ctx context.Context, s *v1alpha1.VMStateStore, in *store.Observed) error {
+	list := &v1alpha1.VMStateBackupList{}
+	if err := r.Live.List(ctx, list, client.InNamespace(s.Namespace)); err != nil {
+		return fmt.Errorf("list backups: %w", err)
+	}
+	for _, b := range list.Items {
+		if b.Spec.StoreRef != nil && b.Spec.StoreRef.Name == s.Name {
+			in.Backups = append(in.Backups, b)
+		}
+	}
+	return r.observeUse(ctx, s, in)
+}
+
+// observeUse finds the commits that a restore of the namespace stands on.
+func (r *StoreReconciler) observeUse(ctx context.Context, s *v1alpha1.VMStateStore, in *store.Observed) error {
+	list := &v1alpha1.VMStateRestoreList{}
+	if err := r.Live.List(ctx, list, client.InNamespace(s.Namespace)); err != nil {
+		return fmt.Errorf("list restores: %w", err)
+	}
+	for _, rs := range list.Items {
+		if rs.Status.CompletedAt != nil {
+			continue
+		}
+		if from := rs.Status.From; from != nil && from.Commit != nil {
+			in.InUse = append(in.InUse, from.Commit.Key)
+		}
+		for _, b := range in.Backups {
+			if ref := rs.Spec.Source.BackupRef; ref != nil && ref.Name == b.Name && b.Status.Export != nil && b.Status.Export.Commit != nil {
+				in.InUse = append(in.InUse, b.Status.Export.Commit.Key)
+			}
+		}
+	}
+	return nil
+}
+
+// storeChildren are what a Job leaves behind.
 var storeChildren = []action.Kind{action.KindJob, action.KindReport, action.KindRoleBinding, action.KindServiceAccount}
 
 func (r *StoreReconciler) observeChildren(ctx context.Context, s *v1alpha1.VMStateStore, in *store.Observed) error {
@@ -114,11 +174,29 @@ func (r *StoreReconciler) executor() *executor {
 	return &executor{client: r.Client, live: r.Live, image: r.Image, now: r.now}
 }
 
-// SetupWithManager watches stores and their Jobs.
+// SetupWithManager watches stores, their Jobs, and the backups that have to do with them.
 func (r *StoreReconciler) SetupWithManager(mgr ctrl.Manager) error {
 	return ctrl.NewControllerManagedBy(mgr).
 		For(&v1alpha1.VMStateStore{}).
 		Owns(&batchv1.Job{}).
 		Owns(&v1alpha1.VMStateReport{}).
+		Watches(&v1alpha1.VMStateBackup{}, handler.EnqueueRequestsFromMapFunc(storeOf), builder.WithPredicates(predicate.Funcs{UpdateFunc: concernsStore})).
 		Complete(r)
+}
+
+func storeOf(_ context.Context, obj client.Object) []reconcile.Request {
+	b, ok := obj.(*v1alpha1.VMStateBackup)
+	if !ok || b.Spec.StoreRef == nil {
+		return nil
+	}
+	return []reconcile.Request{{NamespacedName: types.NamespacedName{Namespace: b.Namespace, Name: b.Spec.StoreRef.Name}}}
+}
+
+// concernsStore: a backup that was completed, or is being deleted; not each step of its way.
+func concernsStore(e event.UpdateEvent) bool {
+	before, ok := e.ObjectOld.(*v1alpha1.VMStateBackup)
+	after, also := e.ObjectNew.(*v1alpha1.VMStateBackup)
+	return ok && also && (before.Generation != after.Generation ||
+		(before.Status.CompletedAt == nil) != (after.Status.CompletedAt == nil) ||
+		(before.DeletionTimestamp == nil) != (after.DeletionTimestamp == nil))
 }

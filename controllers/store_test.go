@@ -26,6 +26,8 @@ type storeWorld struct {
 	cluster *kube.Cluster
 	store   *v1alpha1.VMStateStore
 	ahead   time.Duration
+	// holds is what a mover finds in the store.
+	holds v1alpha1.CatalogueResult
 }
 
 func newStoreWorld(t *testing.T) *storeWorld {
@@ -60,6 +62,9 @@ func (w *storeWorld) pass(outcome v1alpha1.VMStateReportStatus) time.Duration {
 	for i := range reports.Items {
 		if rep := &reports.Items[i]; rep.Status.Outcome == "" {
 			rep.Status = outcome
+			if rep.Spec.Task == v1alpha1.TaskCatalogue {
+				rep.Status = v1alpha1.VMStateReportStatus{Outcome: v1alpha1.OutcomeSucceeded, Catalogue: w.holds.DeepCopy()}
+			}
 			w.must(client.IgnoreNotFound(w.cluster.Client.Status().Update(w.t.Context(), rep)))
 		}
 	}

@@ -33,9 +33,10 @@ const (
 	ChangedBlocksNever ChangedBlocksPolicy = "Never"
 )
 
-// VMStateBackupSpec asks for one moment of one virtual machine. It cannot be changed: a
-// backup is what it was asked to be.
-// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="a backup's spec cannot be changed; create another VMStateBackup"
+// VMStateBackupSpec asks for one moment of one virtual machine. But for deletionPolicy it cannot
+// be changed: a backup is what it was asked to be.
+// +kubebuilder:validation:XValidation:rule="self.vmName == oldSelf.vmName && has(self.storeRef) == has(oldSelf.storeRef) && (!has(self.storeRef) || self.storeRef == oldSelf.storeRef) && has(self.commit) == has(oldSelf.commit) && (!has(self.commit) || self.commit == oldSelf.commit) && has(self.quiesce) == has(oldSelf.quiesce) && (!has(self.quiesce) || self.quiesce == oldSelf.quiesce) && has(self.freezeTimeoutSeconds) == has(oldSelf.freezeTimeoutSeconds) && (!has(self.freezeTimeoutSeconds) || self.freezeTimeoutSeconds == oldSelf.freezeTimeoutSeconds) && has(self.changedBlocks) == has(oldSelf.changedBlocks) && (!has(self.changedBlocks) || self.changedBlocks == oldSelf.changedBlocks)",message="a backup's spec cannot be changed, but for deletionPolicy; create another VMStateBackup"
+// +kubebuilder:validation:XValidation:rule="!has(self.commit) || has(self.storeRef)",message="commit names a backup in a store: say which store with storeRef"
 type VMStateBackupSpec struct {
 	// vmName is the VirtualMachine to back up, in the namespace of the backup.
 	// +kubebuilder:validation:MinLength=1
@@ -66,6 +67,19 @@ type VMStateBackupSpec struct {
 	// +optional
 	// +kubebuilder:default=IfAvailable
 	ChangedBlocks ChangedBlocksPolicy `json:"changedBlocks,omitempty"`
+
+	// commit is a backup that is in the store already. Nothing is captured then: the status is
+	// filled from the record in the store, and the backup is Ready to restore from.
+	// +optional
+	Commit *CommitRef `json:"commit,omitempty"`
+
+	// deletionPolicy says what becomes of the backup in its store when this object is deleted.
+	// Retain leaves it there. Delete keeps the object until the store's maintenance has marked
+	// the backup for removal; a namespace that is being deleted is not held up, and the backup
+	// stays. Can be changed at any time. Default Retain.
+	// +optional
+	// +kubebuilder:default=Retain
+	DeletionPolicy DeletionPolicy `json:"deletionPolicy,omitempty"`
 }
 
 // VolumeOutcome says whether a volume of the virtual machine is in the backup.
@@ -324,6 +338,12 @@ type VMStateBackupStatus struct {
 	// export to the store.
 	// +optional
 	Export *ExportStatus `json:"export,omitempty"`
+	// origin is where the backup comes from, if it was adopted from its store.
+	// +optional
+	Origin *BackupOrigin `json:"origin,omitempty"`
+	// verifiedAt is when all of the backup had last been read back and found as it was written.
+	// +optional
+	VerifiedAt *metav1.Time `json:"verifiedAt,omitempty"`
 	// failure is why the backup failed. Written once.
 	// +optional
 	Failure *Failure `json:"failure,omitempty"`
@@ -348,6 +368,9 @@ type VMStateBackupStatus struct {
 // +kubebuilder:printcolumn:name="Size",type=string,JSONPath=`.status.summary.size`
 // +kubebuilder:printcolumn:name="Sent",type=string,JSONPath=`.status.summary.sent`
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
+// +kubebuilder:printcolumn:name="Taken",type=date,priority=1,JSONPath=`.status.moment.cutEnded`
+// +kubebuilder:printcolumn:name="Verified",type=string,priority=1,JSONPath=`.status.conditions[?(@.type=="Verified")].status`
+// +kubebuilder:printcolumn:name="VerifiedAt",type=date,priority=1,JSONPath=`.status.verifiedAt`
 // +kubebuilder:printcolumn:name="Store",type=string,priority=1,JSONPath=`.spec.storeRef.name`
 // +kubebuilder:printcolumn:name="Message",type=string,priority=1,JSONPath=`.status.conditions[?(@.type=="Ready")].message`
 // +kubebuilder:validation:XValidation:rule="size(self.metadata.name) <= 63",message="a backup's name has at most 63 characters"

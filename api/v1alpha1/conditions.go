@@ -24,6 +24,13 @@ const (
 	// ConditionSuspect on a backup: True if it took over unread what a driver, as was found later, may have told
 	// too little of.
 	ConditionSuspect = "Suspect"
+	// ConditionCatalogued on a store: it was listed, and what it holds is what is known here.
+	ConditionCatalogued = "Catalogued"
+	// ConditionMaintained on a store: what nothing needs any more is removed from the bucket.
+	ConditionMaintained = "Maintained"
+	// ConditionVerified on a backup: all that it consists of was read back from the store, and is as
+	// it was written. On a store: nothing that was read back is damaged.
+	ConditionVerified = "Verified"
 )
 
 // Reasons of DriverTrusted and Suspect.
@@ -162,6 +169,40 @@ const (
 	ReasonOneRecipient = "OneRecipient"
 	// ReasonSeveralRecipients: two recipients or more can read the backups.
 	ReasonSeveralRecipients = "SeveralRecipients"
+)
+
+// Reasons of Catalogued, on a store, and of backups that it holds.
+const (
+	// ReasonCatalogueComplete: every backup that is known here is in the store, and every record can be used.
+	ReasonCatalogueComplete = "CatalogueComplete"
+	// ReasonCatalogueIncomplete: something that should be in the store is not, or cannot be used.
+	ReasonCatalogueIncomplete = "CatalogueIncomplete"
+	// ReasonCatalogueFailed: the store could not be listed.
+	ReasonCatalogueFailed = "CatalogueFailed"
+	// ReasonNoCatalogueKey: neither the repository's keys nor an identity are here, so that no record can be read.
+	ReasonNoCatalogueKey = "NoCatalogueKey"
+	// ReasonAdopting: the backup is being looked for in its store.
+	ReasonAdopting = "Adopting"
+	// ReasonAdopted: the backup was found in its store.
+	ReasonAdopted = "Adopted"
+	// ReasonCommitMissing: the backup's record is not in the store, or another one is in its place.
+	ReasonCommitMissing = "CommitMissing"
+	// ReasonMaintained: the last pass of maintenance did what there was to do.
+	ReasonMaintained = "Maintained"
+	// ReasonMaintenanceHeld: of a part of the store nothing was deleted, since it cannot be relied on.
+	ReasonMaintenanceHeld = "MaintenanceHeld"
+	// ReasonMaintenanceFailed: the last pass of maintenance failed.
+	ReasonMaintenanceFailed = "MaintenanceFailed"
+	// ReasonNoMaintenance: maintenance is not set up, suspended, or lacks the repository's keys.
+	ReasonNoMaintenance = "NoMaintenance"
+	// ReasonVerified: what was read back is as it was written.
+	ReasonVerified = "Verified"
+	// ReasonDamaged: something that was read back is not as it was written.
+	ReasonDamaged = "Damaged"
+	// ReasonVerificationFailed: the store could not be read back.
+	ReasonVerificationFailed = "VerificationFailed"
+	// ReasonNotVerified: the backup has not been read back yet.
+	ReasonNotVerified = "NotVerified"
 )
 
 // Reasons of a restore.

@@ -15,8 +15,14 @@ const (
 
 	// FinalizerRelease keeps a backup until no guest is frozen for it and its API objects are gone.
 	FinalizerRelease = "vmstate.io/release"
+	// FinalizerStored keeps a backup with deletionPolicy Delete until it is gone from its store.
+	FinalizerStored = "vmstate.io/stored"
 	// FinalizerSwitch keeps a restore until a switch that has begun is finished or undone.
 	FinalizerSwitch = "vmstate.io/switch"
+
+	// AnnotationImport on a store: a new value has it listed and every backup adopted that is not
+	// here, also those that were deleted here.
+	AnnotationImport = "vmstate.io/import"
 
 	// AnnotationReplaced on a claim that keeps a replaced volume: the claim name that it had.
 	AnnotationReplaced = "vmstate.io/replaced-claim"

@@ -7,7 +7,7 @@ import (
 )
 
 // ReportTask is what a Job does.
-// +kubebuilder:validation:Enum=Setup;Export;KeepState;Resolve;Import;Witness
+// +kubebuilder:validation:Enum=Setup;Export;KeepState;Resolve;Import;Witness;Catalogue;Maintain;Verify
 type ReportTask string
 
 const (
@@ -21,6 +21,12 @@ const (
 	TaskResolve ReportTask = "Resolve"
 	// TaskImport fills the claims of a restore and reads them back.
 	TaskImport ReportTask = "Import"
+	// TaskCatalogue lists the backups that a store holds.
+	TaskCatalogue ReportTask = "Catalogue"
+	// TaskMaintain removes from a store what nothing needs any more.
+	TaskMaintain ReportTask = "Maintain"
+	// TaskVerify reads back what a store holds.
+	TaskVerify ReportTask = "Verify"
 	// TaskWitness reads the firmware state before and after the cut.
 	TaskWitness ReportTask = "Witness"
 )
@@ -249,6 +255,15 @@ type VMStateReportStatus struct {
 	// import is the result of an Import.
 	// +optional
 	Import *ImportResult `json:"import,omitempty"`
+	// catalogue is the result of a Catalogue.
+	// +optional
+	Catalogue *CatalogueResult `json:"catalogue,omitempty"`
+	// maintenance is the result of a Maintain.
+	// +optional
+	Maintenance *MaintenanceResult `json:"maintenance,omitempty"`
+	// verification is the result of a Verify.
+	// +optional
+	Verification *VerificationResult `json:"verification,omitempty"`
 	// witness is what a Witness saw so far.
 	// +optional
 	Witness *WitnessResult `json:"witness,omitempty"`

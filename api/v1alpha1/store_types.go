@@ -145,6 +145,23 @@ type VMStateStoreSpec struct {
 	// +listMapKey=epoch
 	// +kubebuilder:validation:MaxItems=32
 	Distrust []EpochDistrust `json:"distrust,omitempty"`
+	// adopt says what becomes of backups that the store holds and this namespace does not know.
+	// Never: nothing, until somebody asks (kubectl vmstate import). All: each becomes a
+	// VMStateBackup here, once: one that is deleted afterwards is not made again. Default Never.
+	// +optional
+	// +kubebuilder:default=Never
+	Adopt AdoptPolicy `json:"adopt,omitempty"`
+	// catalogue says how the store is listed and compared with what is known here.
+	// +optional
+	Catalogue *CatalogueSpec `json:"catalogue,omitempty"`
+	// maintenance removes from the bucket what nothing needs any more. Without it nothing is ever
+	// deleted there.
+	// +optional
+	Maintenance *MaintenanceSpec `json:"maintenance,omitempty"`
+	// verification reads back what is in the store, without any identity. Without it nobody
+	// notices damage before a restore does.
+	// +optional
+	Verification *VerificationSpec `json:"verification,omitempty"`
 }
 
 // RecipientChallenge is an age file that only the identity of its recipient opens.
@@ -185,7 +202,9 @@ type VMStateStoreStatus struct {
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 	// conditions: Ready (restores can read from it), Writable (backups can be written to it),
-	// Redundant (two recipients or more), Proven (an identity was shown to open it), and Reconciling or Stalled while they are true.
+	// Redundant (two recipients or more), Proven (an identity was shown to open it), Catalogued (what it
+	// holds is what is known here), Maintained (what nothing needs is removed), Verified (what was read
+	// back is as it was written), and Reconciling or Stalled while they are true.
 	// +optional
 	// +listType=map
 	// +listMapKey=type
@@ -223,6 +242,15 @@ type VMStateStoreStatus struct {
 	// +optional
 	// +listType=set
 	Proven []string `json:"proven,omitempty"`
+	// catalogue is how listing the store stands, and what it found.
+	// +optional
+	Catalogue *CatalogueStatus `json:"catalogue,omitempty"`
+	// maintenance is how cleaning up stands, and what it did.
+	// +optional
+	Maintenance *MaintenanceStatus `json:"maintenance,omitempty"`
+	// verification is how reading back stands, and what it found.
+	// +optional
+	Verification *VerificationStatus `json:"verification,omitempty"`
 }
 
 // VMStateStore is a place that backups are exported to, and restored from.

@@ -1,5 +1,5 @@
 // Command mover is what vmstate's Jobs run where data moves: mover setup, export,
-// resolve, import and keepstate. It is told its task as JSON in the environment
+// resolve, import, keepstate, catalogue, maintain and verify. It is told its task as JSON in the environment
 // (package pkg/mover/config), finds credentials, keys, identities and volumes mounted
 // (package pkg/job), and writes what it did into the VMStateReport of its Job.
 //
@@ -65,11 +65,14 @@ var tasks = map[string]func(context.Context, *program) (v1alpha1.VMStateReportSt
 	"resolve":   resolve,
 	"import":    importVolumes,
 	"keepstate": keepState,
+	"catalogue": catalogue,
+	"maintain":  maintain,
+	"verify":    verify,
 }
 
 func newProgram(args []string, getenv func(string) string) (*program, error) {
 	if len(args) != 1 || tasks[args[0]] == nil {
-		return nil, errors.New("usage: mover setup|export|resolve|import|keepstate")
+		return nil, errors.New("usage: mover setup|export|resolve|import|keepstate|catalogue|maintain|verify")
 	}
 	cluster, err := rest.InClusterConfig()
 	if err != nil {
@@ -99,7 +102,7 @@ func wire(task string, cluster *rest.Config, getenv func(string) string, paths m
 
 func mountPaths() mover.Paths {
 	return mover.Paths{
-		Credentials: job.PathCredentials, CA: job.PathCA, RepositoryKeys: job.PathRepositoryKeys, PreviousKeys: job.PathPreviousKeys,
+		Credentials: job.PathCredentials, CA: job.PathCA, RepositoryKeys: job.PathRepositoryKeys, PreviousKeys: job.PathPreviousKeys, MaintenanceKey: job.PathMaintenanceKey,
 		Identities: job.PathIdentities, State: job.PathState, Spec: job.PathSpec,
 		Volumes: job.PathVolumes, Devices: job.PathDevices, Tokens: job.PathTokens,
 		CustomerKey: job.PathCustomerKey, WebIdentity: job.PathWebIdentity,

@@ -43,6 +43,9 @@ var taskReasons = map[string]struct{ damaged, absent, other string }{
 	"export":    {v1alpha1.ReasonRepositoryDamaged, v1alpha1.ReasonRepositoryDamaged, v1alpha1.ReasonExportFailed},
 	"resolve":   {v1alpha1.ReasonBackupDamaged, v1alpha1.ReasonBackupNotFound, v1alpha1.ReasonImportFailed},
 	"import":    {v1alpha1.ReasonBackupDamaged, v1alpha1.ReasonBackupNotFound, v1alpha1.ReasonImportFailed},
+	"catalogue": {v1alpha1.ReasonRepositoryDamaged, v1alpha1.ReasonRepositoryDamaged, v1alpha1.ReasonCatalogueFailed},
+	"maintain":  {v1alpha1.ReasonRepositoryDamaged, v1alpha1.ReasonRepositoryDamaged, v1alpha1.ReasonMaintenanceFailed},
+	"verify":    {v1alpha1.ReasonRepositoryDamaged, v1alpha1.ReasonRepositoryDamaged, v1alpha1.ReasonVerificationFailed},
 	"keepstate": {v1alpha1.ReasonExportFailed, v1alpha1.ReasonExportFailed, v1alpha1.ReasonExportFailed},
 }
 

@@ -8,8 +8,10 @@ package action
 
 import (
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/vmstate/vmstate/api/v1alpha1"
 	"github.com/vmstate/vmstate/pkg/job"
 )
 
@@ -32,6 +34,39 @@ type CreateClaim struct{ Claim *corev1.PersistentVolumeClaim }
 type CreateConfigMap struct {
 	Name string
 	Data map[string][]byte
+}
+
+// AdoptBackup makes a VMStateBackup in the owner's namespace for a backup that the owner, a store,
+// holds, and fills its status from what its record says. The owner does not control it: it outlives
+// the store's object. One of that name for the same commit is met, and filled if it is empty.
+type AdoptBackup struct {
+	Name  string
+	Entry v1alpha1.CatalogueEntry
+}
+
+// FillBackup fills the status of a VMStateBackup with spec.commit, if it is still the one with this
+// UID and has come to nothing yet: from its record in the store, or with why there is none.
+type FillBackup struct {
+	Name    string
+	UID     types.UID
+	Entry   *v1alpha1.CatalogueEntry
+	Failure *v1alpha1.Failure
+}
+
+// MarkBackup sets one condition of a VMStateBackup, if it is still the one with this UID.
+type MarkBackup struct {
+	Name      string
+	UID       types.UID
+	Condition metav1.Condition
+	// VerifiedAt becomes status.verifiedAt, if it is not nil.
+	VerifiedAt *metav1.Time
+}
+
+// ReleaseBackup takes v1alpha1.FinalizerStored off a VMStateBackup that is being deleted, if it is
+// still the one with this UID.
+type ReleaseBackup struct {
+	Name string
+	UID  types.UID
 }
 
 // Kind names the kinds that a plan may delete.
@@ -63,3 +98,7 @@ func (RunJob) action()          {}
 func (CreateClaim) action()     {}
 func (CreateConfigMap) action() {}
 func (Delete) action()          {}
+func (AdoptBackup) action()     {}
+func (FillBackup) action()      {}
+func (MarkBackup) action()      {}
+func (ReleaseBackup) action()   {}

@@ -7,9 +7,11 @@
 //	seen                                          done                                 Ready reason
 //	being deleted, something of ours is left      remove it, in order                  CleaningUp
 //	being deleted, nothing left                   finalizer off                        CleaningUp
+//	being deleted with deletionPolicy Delete      wait for the store's maintenance     CleaningUp
 //	an outcome is recorded, something is left     remove it, in order                  Stored, Kept or the failure's
 //	an outcome is recorded, nothing left          finalizer off                        Stored, Kept or the failure's
 //	done, snapshots kept that nobody asks about   remove them, then their record       Stored
+//	spec.commit, its record not yet read          wait for the store's catalogue       Adopting, WaitingForStore
 //	no finalizer                                  finalizer on                         Witnessing
 //	a moment and a commit in the export's report  record the commit                    Stored
 //	a moment, its export failed                   record the failure                   the report's, or ExportFailed

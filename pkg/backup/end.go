@@ -33,6 +33,8 @@ func end(in Observed) Decision {
 	}
 	left := remains(in, remove)
 	switch {
+	case !hasFinalizer(in.Backup) && in.Backup.DeletionTimestamp != nil && heldForStore(in.Backup):
+		return removeFromStore(in, d)
 	case !hasFinalizer(in.Backup) && in.Backup.DeletionTimestamp != nil:
 		return d // nothing holds it any more
 	case anyHeld(&in.Backup.Status):
@@ -71,6 +73,9 @@ func outcome(in Observed) Decision {
 		d.State, d.Reason, d.Message = conditions.Failing, s.Failure.Reason, s.Failure.Message
 	case s.Export != nil && s.Export.Commit != nil:
 		d.State, d.Reason = conditions.Tidying, v1alpha1.ReasonStored
+		if in.Backup.Spec.Commit != nil {
+			d.Reason = v1alpha1.ReasonAdopted
+		}
 		d.Message = fmt.Sprintf("%s of %s stored as commit %d", plural(includedCount(s), "volume"), s.Summary.Size, s.Export.Commit.Sequence)
 	case s.Local != nil:
 		d.State, d.Reason = conditions.Tidying, v1alpha1.ReasonKept

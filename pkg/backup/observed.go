@@ -48,6 +48,8 @@ type Observed struct {
 	Locked bool
 	// Children are the objects that are controlled by the backup.
 	Children []Child
+	// Terminating says that the namespace is being deleted.
+	Terminating bool
 }
 
 // ReadOnce says that the first reading is there.
@@ -130,6 +132,8 @@ type Decision struct {
 	Findings []Finding
 	// Warnings for a person, said once.
 	Warnings []string
+	// Farewell is what a person should know when the backup is let go of; "" if nothing.
+	Farewell string
 	// RequeueAfter is when a wait ends that nothing else ends; 0 if something will wake us.
 	RequeueAfter time.Duration
 }
@@ -156,6 +160,8 @@ const (
 	StageExporting
 	// StageKeeping: the moment is there, and stays here.
 	StageKeeping
+	// StageAdopting: the backup is in its store, and its record is to be read.
+	StageAdopting
 )
 
 // StageOf is the stage of a backup.
@@ -171,6 +177,8 @@ func StageOf(b *v1alpha1.VMStateBackup) Stage {
 		return StageSettled
 	case ended(b):
 		return StageEnding
+	case b.Spec.Commit != nil:
+		return StageAdopting
 	case s.Moment != nil && b.Spec.StoreRef != nil:
 		return StageExporting
 	case s.Moment != nil:

@@ -57,11 +57,13 @@ func Plan(in Observed) Decision {
 func plan(in Observed) Decision {
 	switch StageOf(in.Backup) {
 	case StageSettled:
-		return settled(in)
+		return holdForStore(in, settled(in))
 	case StageHolding:
-		return hold(in)
+		return holdForStore(in, hold(in))
 	case StageEnding:
-		return end(in)
+		return holdForStore(in, end(in))
+	case StageAdopting:
+		return adopt(in)
 	}
 	if !hasFinalizer(in.Backup) {
 		return in.act(v1alpha1.ReasonWitnessing, "starting", action.AddFinalizer{Finalizer: v1alpha1.FinalizerRelease})

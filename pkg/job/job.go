@@ -51,6 +51,8 @@ const (
 	PathRepositoryKeys = "/repository-keys"
 	// PathPreviousKeys holds those of the epoch before, for a rotation.
 	PathPreviousKeys = "/previous-keys"
+	// PathMaintenanceKey holds the key that removals are signed with.
+	PathMaintenanceKey = "/maintenance-key"
 	// PathIdentities holds age identities.
 	PathIdentities = "/identities"
 	// PathCustomerKey holds the key of server-side encryption with a customer's key.
@@ -209,13 +211,15 @@ func runsAs(own string, mounts []Mount) string {
 	return own
 }
 
-// Role names what a task's pod may do: mover or witness.
+// Role names what a task's pod may do: mover, setup, maintenance or witness.
 func Role(task v1alpha1.ReportTask) string {
 	switch task {
 	case v1alpha1.TaskWitness:
 		return "witness"
 	case v1alpha1.TaskSetup:
 		return "setup"
+	case v1alpha1.TaskMaintain:
+		return "maintenance"
 	default:
 		return "mover"
 	}

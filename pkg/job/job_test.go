@@ -16,7 +16,7 @@ func TestBuildKeepsPodsRestricted(t *testing.T) {
 	backup := &v1alpha1.VMStateBackup{ObjectMeta: metav1.ObjectMeta{Name: "b", Namespace: "prod", UID: "u1"}}
 	for _, task := range []v1alpha1.ReportTask{
 		v1alpha1.TaskSetup, v1alpha1.TaskExport, v1alpha1.TaskKeepState,
-		v1alpha1.TaskResolve, v1alpha1.TaskImport, v1alpha1.TaskWitness,
+		v1alpha1.TaskResolve, v1alpha1.TaskImport, v1alpha1.TaskWitness, v1alpha1.TaskCatalogue,
 	} {
 		t.Run(string(task), func(t *testing.T) {
 			built := Build(OwnerOf(backup, "VMStateBackup"), "image", Spec{Name: "n", Task: task})

@@ -104,9 +104,9 @@ func env(s Spec) []corev1.EnvVar {
 func resources(task v1alpha1.ReportTask) corev1.ResourceRequirements {
 	cpu, memory, limit := "10m", "32Mi", "128Mi"
 	switch task {
-	case v1alpha1.TaskExport, v1alpha1.TaskImport:
+	case v1alpha1.TaskExport, v1alpha1.TaskImport, v1alpha1.TaskVerify, v1alpha1.TaskMaintain:
 		cpu, memory, limit = "100m", "128Mi", "512Mi"
-	case v1alpha1.TaskSetup, v1alpha1.TaskResolve:
+	case v1alpha1.TaskSetup, v1alpha1.TaskResolve, v1alpha1.TaskCatalogue:
 		limit = "256Mi"
 	}
 	return corev1.ResourceRequirements{

@@ -4,6 +4,9 @@
 //	Export     disks + captured state + documents ──► one commit
 //	Resolve    a commit and its keys ──► what is in it, proven complete
 //	Import     a commit and its keys ──► fresh volumes, read back
+//	Catalogue  a page of the commits ──► what they are, and what is missing of their chains
+//	Maintain   one pass of garbage collection
+//	Verify     a part of the packs, read back
 //	KeepState  captured state ──► a claim, for a backup without a store
 //
 // The keys come from a mounted identity, or, better, as tickets from somebody who has
@@ -51,7 +54,7 @@ var (
 
 // Paths are where the Job finds its mounts.
 type Paths struct {
-	Credentials, CA, RepositoryKeys, PreviousKeys, Identities, State, Spec, Volumes, Devices, Tokens string
+	Credentials, MaintenanceKey, CA, RepositoryKeys, PreviousKeys, Identities, State, Spec, Volumes, Devices, Tokens string
 	// CustomerKey holds the key of SSE-C, WebIdentity the token of the service account.
 	CustomerKey, WebIdentity string
 }

@@ -1,5 +1,5 @@
-// Package store decides the next step of a VMStateStore: when it is probed, and what a probe
-// says of it.
+// Package store decides the next step of a VMStateStore: when it is probed, when it is listed, and
+// what the Jobs that do so say of it.
 //
 // Plan looks at what exists; package controllers looks for it. The first row that holds wins:
 //
@@ -7,13 +7,35 @@
 //	a probe of this generation ended            record what it found        Ready, Writable, Redundant by its findings
 //	a probe of this generation does not start   record that, after a while  Ready SetupFailed
 //	a probe of this generation runs             wait                        as they are; Probing or JobPending at first
-//	remains of a probe that is recorded         remove them                 as they are
+//	remains of a Job that has ended             remove them                 as they are
 //	never probed, or probed for another spec    the setup Job               Probing
-//	probed long ago                             the setup Job               as they are
+//	probed long ago, no chore under way         the setup Job               as they are
+//	a chore is recorded, its Job is missing     make it                     as they are
+//	a chore's report names what is not here     make or mark the objects    as they are
+//	a chore's report, nothing left to make      record what it found        Catalogued by its findings
+//	a chore's Job failed or does not start      record that, pause          Catalogued, by the report's reason
+//	a chore's Job runs                          wait                        as they are
+//	Ready, a chore is due                       record that it begins       as they are
 //	none of these                               wait until then             as they are
 //
 // A store that is not usable is probed again after retryEvery, a usable one after probeEvery. A
 // store that was usable stays so while it is probed again: an outage is known when the probe says so.
+//
+// # Chores
+//
+// What a store has done from time to time, each by a Job with its own mounts, one at a time, and none
+// begun while the store is not Ready. A run is recorded, with the name of its Job, before the
+// Job is made. After a failure the pause doubles, from firstPause to longestPause. Reports are
+// written by pods whose account others in the namespace can borrow: what they say is checked for
+// its form, is never a reason to delete anything, and a restore proves the record again.
+//
+//	catalogue   lists the records of backups, a page a Job; adopts what is not here (see scopeOf),
+//	            fills backups with spec.commit, marks those whose record is gone. Due when asked
+//	            for, when the last page left more, and after spec.catalogue.intervalHours
+//
+// What was adopted once and deleted here is not adopted again: the newest sequence that was ever
+// seen of each chain is remembered, and only what is newer is new. Asking (annotation
+// vmstate.io/import) adopts everything. The same memory tells a bucket that was set back.
 package store
 
 import (

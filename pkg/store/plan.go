@@ -33,14 +33,20 @@ type Observed struct {
 	Now   time.Time
 	Store *v1alpha1.VMStateStore
 	// Setup is the Job of JobName; its zero value says that there is none.
-	Setup Setup
-	// Children are the objects that are controlled by the store: what a probe made. Between two
-	// probes there is no account that anybody could borrow.
+	Setup Task
+	// Chore is the Job of ChoreName; its zero value says that there is none.
+	Chore Task
+	// Children are the objects that are controlled by the store: what its Jobs made. Between two
+	// Jobs there is no account that anybody could borrow.
 	Children []Child
+	// Backups of the namespace that name the store.
+	Backups []v1alpha1.VMStateBackup
+	// InUse are the keys of commits that a restore stands on.
+	InUse []string
 }
 
-// Setup is a probe's Job and report.
-type Setup struct {
+// Task is a Job and its report.
+type Task struct {
 	Exists  bool
 	Created time.Time
 	Failed  string
@@ -48,7 +54,14 @@ type Setup struct {
 	Report  *v1alpha1.VMStateReportStatus
 }
 
-// Child is an object that was made for a probe.
+func (t Task) outcome() v1alpha1.ReportOutcome {
+	if t.Report == nil {
+		return ""
+	}
+	return t.Report.Outcome
+}
+
+// Child is an object that was made for a Job.
 type Child struct {
 	Kind     action.Kind
 	Name     string
@@ -72,10 +85,12 @@ func JobName(s *v1alpha1.VMStateStore) string {
 // Plan decides the next step of a store.
 func Plan(in Observed) Decision {
 	d := Decision{Status: *in.Store.Status.DeepCopy()}
-	switch {
-	case in.Store.DeletionTimestamp != nil:
+	if in.Store.DeletionTimestamp != nil {
 		return d
-	case in.Setup.Exists && !recorded(in) && in.outcome() != "":
+	}
+	remember(in, &d)
+	switch {
+	case in.Setup.Exists && !recorded(in) && in.Setup.outcome() != "":
 		return conclude(in, d)
 	case in.Setup.Exists && !recorded(in) && in.Setup.Failed != "":
 		return broken(in, d, "the setup Job failed: "+in.Setup.Failed)
@@ -83,23 +98,21 @@ func Plan(in Observed) Decision {
 		return broken(in, d, "the setup Job does not start: "+in.Setup.Pending)
 	case in.Setup.Exists && !recorded(in):
 		return probing(in, d)
-	case len(in.Children) > 0:
+	case len(strays(in)) > 0:
 		return tidy(in, d)
-	case in.Now.Before(nextProbe(in)):
-		d.RequeueAfter = nextProbe(in).Sub(in.Now)
-		return d
-	default:
+	case probeDue(in):
 		d = probing(in, d)
 		d.Actions = []action.Action{action.RunJob{Job: setupJob(in.Store)}}
 		return d
+	default:
+		return chores(in, d)
 	}
 }
 
-func (in Observed) outcome() v1alpha1.ReportOutcome {
-	if in.Setup.Report == nil {
-		return ""
-	}
-	return in.Setup.Report.Outcome
+// probeDue: a changed spec is probed at once, also beside a chore; the rest waits until that has ended.
+func probeDue(in Observed) bool {
+	changed := in.Store.Status.ProbedAt == nil || in.Store.Status.ObservedGeneration != in.Store.Generation
+	return changed || ChoreName(in.Store) == "" && !in.Now.Before(nextProbe(in))
 }
 
 // recorded says that what this Job found is in the status already.
@@ -151,7 +164,7 @@ func conclude(in Observed, d Decision) Decision {
 		d.Status.Findings = append(transport(in.Store), setup.Findings...)
 	}
 	if report.Outcome != v1alpha1.OutcomeSucceeded || setup == nil {
-		return unusable(in, d, known(report.Reason), report.Message)
+		return unusable(in, d, known(report.Reason, v1alpha1.ReasonSetupFailed), report.Message)
 	}
 	if was := in.Store.Status; was.RepositoryID != "" && (was.RepositoryID != setup.RepositoryID || was.SigningKey != setup.SigningKey) {
 		return unusable(in, d, v1alpha1.ReasonRepositoryDamaged, fmt.Sprintf(
@@ -260,11 +273,23 @@ func warned(findings []v1alpha1.Finding) string {
 	return fmt.Sprintf(", %d with a warning", n)
 }
 
-// tidy removes what is left of a probe, the Job first.
+// strays are what is left of Jobs that have ended.
+func strays(in Observed) []Child {
+	name := ChoreName(in.Store)
+	if name == "" {
+		return in.Children
+	}
+	return slices.DeleteFunc(slices.Clone(in.Children), func(c Child) bool {
+		return c.Name == name || slices.Contains(choreAccounts(in.Store), c.Name)
+	})
+}
+
+// tidy removes what is left of Jobs that have ended, the Job first.
 func tidy(in Observed, d Decision) Decision {
 	d.RequeueAfter = 5 * time.Second
+	left := strays(in)
 	for _, kind := range []action.Kind{action.KindJob, action.KindReport, action.KindRoleBinding, action.KindServiceAccount} {
-		of := slices.DeleteFunc(slices.Clone(in.Children), func(c Child) bool { return c.Kind != kind })
+		of := slices.DeleteFunc(slices.Clone(left), func(c Child) bool { return c.Kind != kind })
 		for _, c := range of {
 			if !c.Deleting {
 				d.Actions = append(d.Actions, action.Delete{Kind: c.Kind, Name: c.Name, UID: c.UID})
@@ -302,15 +327,16 @@ func setupJob(s *v1alpha1.VMStateStore) job.Spec {
 	}
 }
 
-// known is a report's reason if a store can have it: a report is written by a pod, whose account
-// others in the namespace can borrow.
-func known(reason string) string {
+// known is a report's reason if a store can have it, else the other one: a report is written by a
+// pod, whose account others in the namespace can borrow.
+func known(reason, other string) string {
 	switch reason {
 	case v1alpha1.ReasonUnreachable, v1alpha1.ReasonAccessDenied, v1alpha1.ReasonBucketNotFound, v1alpha1.ReasonClockSkew,
 		v1alpha1.ReasonNoConditionalWrites, v1alpha1.ReasonNoObjectLock, v1alpha1.ReasonSecretNotFound, v1alpha1.ReasonStoreFull,
-		v1alpha1.ReasonInvalidRecipients, v1alpha1.ReasonKeysElsewhere, v1alpha1.ReasonRepositoryDamaged:
+		v1alpha1.ReasonInvalidRecipients, v1alpha1.ReasonKeysElsewhere, v1alpha1.ReasonRepositoryDamaged,
+		v1alpha1.ReasonWrongIdentity, v1alpha1.ReasonNotAuthentic:
 		return reason
 	default:
-		return v1alpha1.ReasonSetupFailed
+		return other
 	}
 }

@@ -19,7 +19,7 @@ var noon = time.Date(2026, 11, 30, 12, 0, 0, 0, time.UTC)
 // at is a store that was never probed; change brings it on.
 func at(change ...func(*Observed)) Observed {
 	s := build.Store("main")
-	s.UID, s.Status = "u1", v1alpha1.VMStateStoreStatus{}
+	s.UID, s.Status, s.CreationTimestamp = "u1", v1alpha1.VMStateStoreStatus{}, metav1.NewTime(noon)
 	in := Observed{Now: noon, Store: s}
 	for _, c := range change {
 		c(&in)
@@ -30,8 +30,9 @@ func at(change ...func(*Observed)) Observed {
 // probed was probed that long ago, with this answer of Ready.
 func probed(ago time.Duration, ready metav1.ConditionStatus) func(*Observed) {
 	return func(in *Observed) {
-		when := metav1.NewTime(noon.Add(-ago))
+		when, catalogue := metav1.NewTime(noon.Add(-ago)), in.Store.Status.Catalogue
 		in.Store.Status = v1alpha1.VMStateStoreStatus{
+			Catalogue:          catalogue,
 			ObservedGeneration: 1, ProbedAt: &when, RepositoryID: "r1", SigningKey: "k1", KeysSecretName: "main-repository-keys",
 			Conditions: []metav1.Condition{{Type: "Ready", Status: ready, Reason: "x"}},
 		}
@@ -40,7 +41,7 @@ func probed(ago time.Duration, ready metav1.ConditionStatus) func(*Observed) {
 
 func reports(outcome v1alpha1.ReportOutcome, reason, message string, setup *v1alpha1.SetupResult) func(*Observed) {
 	return func(in *Observed) {
-		in.Setup = Setup{Exists: true, Created: noon, Report: &v1alpha1.VMStateReportStatus{Outcome: outcome, Reason: reason, Message: message, Setup: setup}}
+		in.Setup = Task{Exists: true, Created: noon, Report: &v1alpha1.VMStateReportStatus{Outcome: outcome, Reason: reason, Message: message, Setup: setup}}
 	}
 }
 
@@ -150,15 +151,15 @@ func TestPlanRecords(t *testing.T) {
 			"a report cannot make a store ready", at(reports(v1alpha1.OutcomeFailed, v1alpha1.ReasonProbed, "ha", nil)), reached(failed(v1alpha1.ReasonSetupFailed, "ha")),
 		},
 		"JobFailed": {
-			"", at(func(in *Observed) { in.Setup = Setup{Exists: true, Created: noon, Failed: "OOMKilled"} }),
+			"", at(func(in *Observed) { in.Setup = Task{Exists: true, Created: noon, Failed: "OOMKilled"} }),
 			reached(failed(v1alpha1.ReasonSetupFailed, "the setup Job failed: OOMKilled")),
 		},
 		"DoesNotStart": {
-			"every wait has a deadline and a diagnosis", at(func(in *Observed) { in.Setup = Setup{Exists: true, Created: noon.Add(-pendingLimit), Pending: "quota"} }),
+			"every wait has a deadline and a diagnosis", at(func(in *Observed) { in.Setup = Task{Exists: true, Created: noon.Add(-pendingLimit), Pending: "quota"} }),
 			reached(failed(v1alpha1.ReasonSetupFailed, "the setup Job does not start: quota")),
 		},
 		"Pending": {
-			"", at(func(in *Observed) { in.Setup = Setup{Exists: true, Created: noon, Pending: "quota"} }),
+			"", at(func(in *Observed) { in.Setup = Task{Exists: true, Created: noon, Pending: "quota"} }),
 			v1alpha1.VMStateStoreStatus{Conditions: []metav1.Condition{
 				condition("Ready", "False", v1alpha1.ReasonJobPending, "quota"), condition("Reconciling", "True", v1alpha1.ReasonJobPending, "quota"),
 				condition("Writable", "Unknown", v1alpha1.ReasonJobPending, "quota"), several,

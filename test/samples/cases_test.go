@@ -42,6 +42,11 @@ func refusedCases() map[string]refusedCase {
 			yaml:   storeStart + `[]`,
 			want:   []refusal{{"spec.recipients", "Invalid value: 0: spec.recipients in body should have at least 1 items"}},
 		},
+		"CommitWithoutStore": {
+			reason: "a commit is in a store",
+			yaml:   "kind: VMStateBackup\nspec: {vmName: db, commit: {key: c/x, digest: ab, sequence: 1}}",
+			want:   []refusal{{"spec", "Invalid value: commit names a backup in a store: say which store with storeRef"}},
+		},
 		"StoreWithIdentity": {
 			reason: "an identity in the cluster ends what encryption is for, and must not spread further by an error",
 			yaml:   storeStart + `[` + identity + `]`,
@@ -159,7 +164,16 @@ func changeCases() map[string]changeCase {
 		"Backup": {
 			yaml:  "kind: VMStateBackup\nmetadata: {name: b}\nspec: {vmName: db}",
 			patch: `{"spec":{"vmName":"other"}}`,
-			want:  []refusal{{"spec", "Invalid value: a backup's spec cannot be changed; create another VMStateBackup"}},
+			want:  []refusal{{"spec", "Invalid value: a backup's spec cannot be changed, but for deletionPolicy; create another VMStateBackup"}},
+		},
+		"BackupDeletionPolicy": {
+			yaml:  "kind: VMStateBackup\nmetadata: {name: d}\nspec: {vmName: db}",
+			patch: `{"spec":{"deletionPolicy":"Delete"}}`,
+		},
+		"BackupToACommit": {
+			yaml:  "kind: VMStateBackup\nmetadata: {name: c}\nspec: {vmName: db, storeRef: {name: main}}",
+			patch: `{"spec":{"commit":{"key":"c/x","digest":"y","sequence":1}}}`,
+			want:  []refusal{{"spec", "Invalid value: a backup's spec cannot be changed, but for deletionPolicy; create another VMStateBackup"}},
 		},
 		"Restore": {
 			yaml:  "kind: VMStateRestore\nmetadata: {name: r}\nspec: {mode: InPlace, source: {backupRef: {name: a}}}",

@@ -134,9 +134,10 @@ func TestJobRoles(t *testing.T) {
 // allowed is all that each role may, of what attempts tries.
 func allowed() map[string][]string {
 	return map[string][]string{
-		"vmstate-mover":   {"get vmstatereports", "get volumesnapshots", "patch vmstatereports/status"},
-		"vmstate-setup":   {"create secrets", "get vmstatereports", "patch vmstatereports/status"},
-		"vmstate-witness": {"create secrets", "get vmstatebackups", "get vmstatereports", "patch vmstatereports/status", "update virtualmachineinstances/unfreeze", "watch vmstatebackups"},
+		"vmstate-mover":       {"get vmstatereports", "get volumesnapshots", "patch vmstatereports/status"},
+		"vmstate-setup":       {"create secrets", "get vmstatereports", "patch vmstatereports/status"},
+		"vmstate-witness":     {"create secrets", "get vmstatebackups", "get vmstatereports", "patch vmstatereports/status", "update virtualmachineinstances/unfreeze", "watch vmstatebackups"},
+		"vmstate-maintenance": {"create secrets", "get vmstatereports", "patch vmstatereports/status"},
 	}
 }
 

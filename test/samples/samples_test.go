@@ -123,7 +123,14 @@ func TestSpecsDoNotChange(t *testing.T) {
 				t.Fatal(err)
 			}
 			patch := client.RawPatch("application/merge-patch+json", []byte(tc.patch))
-			got, _ := refusals(t, cluster.Client.Patch(t.Context(), obj, patch))
+			err := cluster.Client.Patch(t.Context(), obj, patch)
+			if tc.want == nil {
+				if err != nil {
+					t.Errorf("this may change: %v", err)
+				}
+				return
+			}
+			got, _ := refusals(t, err)
 			if diff := cmp.Diff(tc.want, got); diff != "" {
 				t.Errorf("causes (-want +got):\n%s", diff)
 			}

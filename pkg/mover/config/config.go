@@ -20,6 +20,9 @@ type Config struct {
 	Resolve   *Resolve   `json:"resolve,omitempty"`
 	Import    *Import    `json:"import,omitempty"`
 	KeepState *KeepState `json:"keepState,omitempty"`
+	Catalogue *Catalogue `json:"catalogue,omitempty"`
+	Maintain  *Maintain  `json:"maintain,omitempty"`
+	Verify    *Verify    `json:"verify,omitempty"`
 }
 
 // Store is a bucket. Its credentials are mounted files, as is its CA bundle.
@@ -231,6 +234,47 @@ type Machine struct {
 	FirmwareUUID  string `json:"firmwareUUID"`
 	PersistentTPM bool   `json:"persistentTPM"`
 	PersistentEFI bool   `json:"persistentEFI"`
+}
+
+// Catalogue lists one page of what a store holds.
+type Catalogue struct {
+	// After is the key that the page begins behind; empty for the first page.
+	After string `json:"after,omitempty"`
+	// Limit bounds the records of the page.
+	Limit int `json:"limit"`
+}
+
+// Maintain removes from a store what nothing needs any more.
+type Maintain struct {
+	// Remove are backups that are to go, whether or not they are the newest: somebody deleted them.
+	Remove []Commit `json:"remove,omitempty"`
+	// Known are backups that must be there; where one is not, nothing is deleted.
+	Known []Commit `json:"known,omitempty"`
+	// Alive are those whose sessions are kept.
+	Alive []Writer `json:"alive,omitempty"`
+	// Ended are sessions that the pass before saw, of nobody that was known: they are ended
+	// unless they are of somebody alive.
+	Ended []string `json:"ended,omitempty"`
+	// IntervalSeconds for which something must have been of no use.
+	IntervalSeconds int64 `json:"intervalSeconds"`
+	// KeySecretName is the Secret in the pod's namespace that the maintenance key is kept in.
+	KeySecretName string `json:"keySecretName"`
+}
+
+// Writer is a backup or a restore that may be at work.
+type Writer struct {
+	VMUID     string `json:"vmUID"`
+	BackupUID string `json:"backupUID"`
+}
+
+// Verify reads back a part of what a store holds.
+type Verify struct {
+	// Cursor that the run before returned.
+	Cursor string `json:"cursor,omitempty"`
+	// Parts that a round has.
+	Parts int `json:"parts"`
+	// BytesPerSecond bounds how fast is read; 0 does not.
+	BytesPerSecond int64 `json:"bytesPerSecond,omitempty"`
 }
 
 // KeepState copies the firmware state from the witness's Secrets into a claim.

@@ -1,0 +1,119 @@
+package mover
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/vmstate/vmstate/pkg/mover/config"
+	"github.com/vmstate/vmstate/pkg/objectstore"
+	"github.com/vmstate/vmstate/pkg/repository"
+	"github.com/vmstate/vmstate/pkg/repository/keys"
+)
+
+// MaintainResult is what one pass of cleaning up did.
+type MaintainResult struct {
+	repository.MaintainResult
+	// Sessions are of nobody that the task told of.
+	Sessions []string
+}
+
+// Maintain is one pass of garbage collection. Its key is made at the first one, and kept before
+// the repository follows it. A session is dead if it was there in the pass before, of nobody who
+// was known, and is not of anybody who may be at work now: whoever begins after the task was
+// planned has no session in the pass before.
+func Maintain(ctx context.Context, e Env, c config.Maintain, now time.Time, keeper KeyKeeper) (MaintainResult, error) {
+	var out MaintainResult
+	store, ok := e.Store.(objectstore.Deleter)
+	if !ok {
+		return out, fmt.Errorf("%w: the store cannot delete", ErrTask)
+	}
+	k, err := e.repositoryKeys()
+	if err != nil {
+		return out, err
+	}
+	repo, err := repository.OpenWithKeys(ctx, e.Store, k)
+	if err != nil {
+		return out, fmt.Errorf("open repository: %w", err)
+	}
+	key, err := e.maintenanceKey(ctx, repo, k, keeper)
+	if err != nil {
+		return out, err
+	}
+	alive := map[string]bool{}
+	for _, w := range c.Alive {
+		name, err := repo.SessionKey(w.VMUID, w.BackupUID)
+		if err != nil {
+			return out, err
+		}
+		alive[name] = true
+	}
+	spec := repository.MaintainSpec{
+		Store: store, Key: key, Now: now, Interval: time.Duration(c.IntervalSeconds) * time.Second,
+		Judge: func(_ context.Context, s repository.Session) (repository.Fate, error) {
+			if alive[s.Key] {
+				return repository.Alive, nil
+			}
+			out.Sessions = append(out.Sessions, s.Key)
+			if slices.Contains(c.Ended, s.Key) {
+				return repository.Dead, nil
+			}
+			return repository.Unknown, nil
+		},
+	}
+	for _, r := range c.Remove {
+		spec.Remove = append(spec.Remove, repository.Removal{CommitRef: repository.CommitRef(r), Force: true})
+	}
+	for _, r := range c.Known {
+		spec.Known = append(spec.Known, repository.CommitRef(r))
+	}
+	out.MaintainResult, err = repo.Maintain(ctx, spec)
+	slices.Sort(out.Sessions)
+	out.Sessions = slices.Compact(out.Sessions)
+	return out, err
+}
+
+// maintenanceKey reads the mounted key, or makes one. Publishing it again is harmless.
+func (e Env) maintenanceKey(ctx context.Context, repo *repository.Repository, k *keys.Keys, keeper KeyKeeper) (*keys.MaintenanceKey, error) {
+	files, err := readDir(e.Paths.MaintenanceKey)
+	var m *keys.MaintenanceKey
+	switch {
+	case err == nil:
+		if m, err = keys.MaintenanceFromSecret(files); err != nil {
+			return nil, fmt.Errorf("maintenance key: %w", err)
+		}
+	case !errors.Is(err, ErrMount):
+		return nil, err
+	default:
+		if m, err = keys.GenerateMaintenance(k); err != nil {
+			return nil, err
+		}
+		if err := keeper.Keep(ctx, m.Secret()); errors.Is(err, ErrKeysExist) {
+			return nil, fmt.Errorf("%w to find the maintenance key mounted: %w", ErrStartAgain, err)
+		} else if err != nil {
+			return nil, fmt.Errorf("keep the new maintenance key: %w", err)
+		}
+	}
+	if _, err := repo.AddMaintenanceKey(ctx, m); err != nil {
+		return nil, fmt.Errorf("publish the maintenance key: %w", err)
+	}
+	return m, nil
+}
+
+// Verify reads back a part of what e.Store holds, without any identity.
+func Verify(ctx context.Context, e Env, c config.Verify) (repository.VerifyResult, error) {
+	k, err := e.repositoryKeys()
+	if err != nil {
+		return repository.VerifyResult{}, err
+	}
+	repo, err := repository.OpenWithKeys(ctx, e.Store, k)
+	if err != nil {
+		return repository.VerifyResult{}, fmt.Errorf("open repository: %w", err)
+	}
+	return repo.Verify(ctx, repository.VerifySpec{
+		State: c.Cursor, Parts: c.Parts, BytesPerSecond: c.BytesPerSecond,
+		Progress: func(p repository.VerifyProgress) { e.progress(Progress{Total: p.Total, Done: p.Bytes, Read: p.Bytes}) },
+	})
+}
