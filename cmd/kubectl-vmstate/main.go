@@ -76,7 +76,7 @@ func (a *app) command() *cobra.Command {
 	flags.StringVarP(&a.format, "format", "o", formatText, "what to print: text or json")
 	a.cluster.register(flags)
 	root.AddCommand(a.keygenCommand(), a.backupCommand(), a.listCommand(), a.showCommand(), a.restoreCommand(),
-		a.unlockCommand(), a.proveCommand(),
+		a.unlockCommand(), a.proveCommand(), a.verifyCommand(), a.salvageCommand(),
 		a.rewrapCommand(), a.rotateKeysCommand(), a.distrustCommand(), a.planCommand(), a.restoreFilesCommand())
 	for _, c := range append(root.Commands(), root) {
 		c.Args = usageArgs(c.Args)

@@ -155,7 +155,7 @@ func smaller(ts *testscript.TestScript, neg bool, args []string) {
 }
 
 // makeRepository DIR IDENTITY makes a repository in a directory, with one backup of prod/db that the identity in the
-// file reads, and writes the disk that it holds beside it as DIR.img.
+// file reads, and writes the disk that it holds beside it as DIR.img, and the cluster's keys into DIR.keys.
 func makeRepository(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 2 {
 		ts.Fatalf("usage: repository DIR IDENTITY")
@@ -164,20 +164,30 @@ func makeRepository(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Check(os.MkdirAll(dir, 0o755))
 	disk := diskContent()
 	ts.Check(os.WriteFile(dir+".img", disk, 0o600))
-	ts.Check(fill(dirstore.New(dir), []byte(ts.ReadFile(args[1])), disk))
+	set, err := keys.Generate()
+	ts.Check(err)
+	ts.Check(os.Mkdir(dir+".keys", 0o755))
+	for name, value := range set.Secret() {
+		ts.Check(os.WriteFile(filepath.Join(dir+".keys", name), value, 0o600))
+	}
+	ts.Check(fillWith(set, dirstore.New(dir), []byte(ts.ReadFile(args[1])), disk))
 }
 
 // fill makes a repository with one backup in an empty store.
 func fill(store objectstore.Store, identity, disk []byte) error {
+	set, err := keys.Generate()
+	if err != nil {
+		return err
+	}
+	return fillWith(set, store, identity, disk)
+}
+
+func fillWith(set *keys.Keys, store objectstore.Store, identity, disk []byte) error {
 	identities, err := keys.ParseIdentities(identity)
 	if err != nil {
 		return err
 	}
 	recipients, err := keys.ParseRecipients([]string{keys.RecipientOf(identities[0])})
-	if err != nil {
-		return err
-	}
-	set, err := keys.Generate()
 	if err != nil {
 		return err
 	}

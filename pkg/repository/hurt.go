@@ -77,12 +77,18 @@ func (r *Repository) hurt(ctx context.Context, o *opened, l lost) ([]VolumeDamag
 		if h.ranges.bytes == 0 {
 			continue
 		}
-		told := volumeResult(v)
 		out = append(out, VolumeDamage{
-			Name: told.Name, Role: told.Role, Kind: told.Kind, Bytes: h.ranges.bytes, Ranges: h.ranges.list,
+			Name: v.Name, Role: v.Role, Kind: kindOfVolume(v), Bytes: h.ranges.bytes, Ranges: h.ranges.list,
 		})
 	}
 	return out, nil
+}
+
+func kindOfVolume(v *commit.Volume) VolumeKind {
+	if v.Kind == commit.Tree {
+		return KindTree
+	}
+	return KindBlock
 }
 
 func treeOf(v *commit.Volume) index.Tree {

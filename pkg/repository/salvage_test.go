@@ -142,3 +142,33 @@ func TestSalvageOfUnreachable(t *testing.T) {
 		t.Errorf("salvage: %v", err)
 	}
 }
+
+// TestProve: with an identity only the frame that is damaged is told, not the whole pack.
+func TestProve(t *testing.T) {
+	w := newWorld(t, nil)
+	in := input{disks: [][]byte{noise(41, 3<<20), noise(42, 1<<20)}, files: map[string]string{"tpm": "state"}}
+	one := w.backup("one", nil, in)
+	prove := func() repository.Verdict {
+		t.Helper()
+		r := w.reader()
+		c, err := r.Commit(t.Context(), one.CommitRef)
+		must(t, err)
+		v, err := r.Prove(t.Context(), c, nil)
+		must(t, err)
+		return v
+	}
+	if v := prove(); v.Outcome != repository.OutcomeVerified || len(v.Volumes) > 0 {
+		t.Errorf("sound: %+v", v)
+	}
+	objects := contents(t, w.store)
+	keys := packsOf(objects)
+	key := keys[slices.IndexFunc(keys, func(k string) bool { return kindOf(k) == "data pack" })]
+	w.mutate(key, mutation{"flipped", flipped(objects[key])}, objects)
+	v := prove()
+	if v.Outcome != repository.OutcomeDamaged || len(v.Volumes) != 1 || !strings.Contains(v.Reason, key) {
+		t.Fatalf("%q flipped: %+v", key, v)
+	}
+	if hurt := v.Volumes[0]; hurt.Name != "diska" || hurt.Bytes == 0 || hurt.Bytes > 1<<20 {
+		t.Errorf("hurt is %+v, not one frame of diska", hurt)
+	}
+}
