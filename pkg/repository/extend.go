@@ -33,9 +33,13 @@ const (
 )
 
 // Locked tells whether the object at key is one that backups reach, which a store with
-// object lock retains: packs, keys, commits, and what describes the repository. Sessions
-// and tombstones end with what they are for, and a probe's objects with the probe.
+// object lock retains: packs, keys, commits, and what describes the repository. Sessions,
+// tombstones and lists of candidates end with what they are for, and a probe's objects with
+// the probe.
 func Locked(key string) bool {
+	if _, list := layout.ParseCandidates(key); list {
+		return false
+	}
 	for _, prefix := range []string{"r/", layout.Commits, "k/", "a/", "o/"} {
 		if strings.HasPrefix(key, prefix) {
 			return true
@@ -96,7 +100,7 @@ func (x *extension) all(ctx context.Context) error {
 	}
 	// Last, so that nobody takes a repository for safe whose packs are not.
 	for _, prefix := range []string{"k/", "a/", "o/", keys.FormatKey} {
-		if err := x.below(ctx, prefix, func(string) bool { return true }); err != nil {
+		if err := x.below(ctx, prefix, Locked); err != nil {
 			return err
 		}
 	}

@@ -183,7 +183,8 @@ func requests(t *testing.T, e *engine) {
 		t.Fatal(err)
 	}
 	e.expect(t, "restore", map[string]int{
-		"GET format": 1, "GET epoch": 1, "GET commit": 2, // once to show it, once to restore it
+		"GET format": 1, "GET epoch": 1 + 1, // the epoch's, and the look for a later one
+		"GET commit": 2, // once to show it, once to restore it
 		// The key table, the root of the disk, its leaves of the first and of the second backup;
 		// what is needed of each pack in one read.
 		"GET data key": 2, "GET index pack": 1 + 1 + 2, "GET pack": packs,
