@@ -62,6 +62,16 @@ func (k *Keys) Next() (*Keys, error) {
 	return next, nil
 }
 
+// succeeds says whether k was made by Next of before. Whoever makes it must hold all that before holds in secret but
+// its signing key: keys that somebody else has put where these are looked for are never signed.
+func (k *Keys) succeeds(before *Keys) bool {
+	older := append(slices.Clone(before.older), olderKeys{index: before.index, signing: before.SigningKey()})
+	return k.repository == before.repository && k.epoch == before.epoch+1 && k.name == before.name &&
+		k.root().Equal(before.root()) && slices.EqualFunc(k.older, older, func(a, b olderKeys) bool {
+		return a.index == b.index && a.signing.Equal(b.signing)
+	})
+}
+
 func (k *Keys) root() ed25519.PublicKey {
 	if k.rootKey == nil {
 		return k.SigningKey()

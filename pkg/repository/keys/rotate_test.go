@@ -310,3 +310,31 @@ func TestProof(t *testing.T) {
 		t.Error("the proof holds the identity")
 	}
 }
+
+// TestRotatePlanted: keys of the next epoch that were made by somebody who does not hold those before, and were put
+// where the rotation looks for its own, are not signed.
+func TestRotatePlanted(t *testing.T) {
+	i := hybrid(t)
+	s, r, k := memstore.New(), recipients(t, i.Recipient), generate(t)
+	if err := Init(t.Context(), s, k, r); err != nil {
+		t.Fatal(err)
+	}
+	cases := map[string]func(*Keys){
+		"NameKey":  func(p *Keys) { p.name[0] ^= 1 },
+		"IndexKey": func(p *Keys) { p.older[0].index[0] ^= 1 },
+		"RootKey":  func(p *Keys) { p.rootKey = p.SigningKey() },
+		"Signer":   func(p *Keys) { p.older[0].signing = p.SigningKey() },
+		"Epoch":    func(p *Keys) { p.epoch++ },
+		"NoneOld":  func(p *Keys) { p.older = nil },
+	}
+	for name, change := range cases {
+		planted := follow(t, k)
+		change(planted)
+		if err := Rotate(t.Context(), s, k, planted, r); !errors.Is(err, ErrForeign) {
+			t.Errorf("%s: %v", name, err)
+		}
+		if _, err := s.Stat(t.Context(), EpochKey(2)); !errors.Is(err, objectstore.ErrNotFound) {
+			t.Fatalf("%s: the planted keys were signed: %v", name, err)
+		}
+	}
+}

@@ -164,7 +164,7 @@ func isOfOne(err error) bool {
 // Rotate makes the keys of the next epoch known to the store, signed by those of the epoch before. Again is harmless.
 // ErrForeign if another key set has taken that epoch: whoever made it had the signing key of the epoch before.
 func Rotate(ctx context.Context, store objectstore.Store, before, next *Keys, r Recipients) error {
-	if next.repository != before.repository || next.epoch != before.epoch+1 || !bytes.Equal(next.before(), before.SigningKey()) {
+	if !next.succeeds(before) {
 		return fmt.Errorf("%w: keys of epoch %d do not follow those of epoch %d", ErrForeign, next.epoch, before.epoch)
 	}
 	f, err := ReadFormat(ctx, store)
