@@ -6,6 +6,7 @@
 package main
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"fmt"
@@ -39,6 +40,7 @@ func run() int {
 // app is one call of the program: where it reads and writes, and the flags that several commands share.
 type app struct {
 	in       io.Reader
+	answers  *bufio.Reader // of in, once something was asked
 	out, err io.Writer
 	format   string
 	cluster  clusterFlags

@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/vmstate/vmstate/api/v1alpha1"
 	"github.com/vmstate/vmstate/pkg/repository/keys"
 )
 
@@ -18,10 +19,12 @@ written after a recipient was added.
 
 It needs an identity that opens the old backups and the right to write to the bucket, and only adds small key files,
 so it works where objects are locked. It takes nothing away from recipients who were removed: whoever has had an
-identity can read what was written for it.`
+identity can read what was written for it. Recipients that a VMStateStore names are shown first, and you are asked:
+whoever may change the store could have added one of his own.`
 
 func (a *app) rewrapCommand() *cobra.Command {
 	var recipients []string
+	var yes bool
 	cmd := &cobra.Command{
 		Use:   "rewrap [STORE] --identity FILE",
 		Short: "Make old backups readable for new recipients",
@@ -34,15 +37,16 @@ func (a *app) rewrapCommand() *cobra.Command {
 			case (len(args) == 1) == (len(recipients) > 0):
 				return usagef("name a VMStateStore whose recipients are meant, or say --recipient")
 			}
-			return a.rewrap(cmd.Context(), args, recipients)
+			return a.rewrap(cmd.Context(), args, recipients, yes)
 		},
 	}
 	cmd.Flags().StringSliceVar(&recipients, "recipient", nil, "age recipient (age1…) that is to read the old backups")
+	cmd.Flags().BoolVarP(&yes, "yes", "y", false, "do not ask")
 	a.store.register(cmd.Flags())
 	return cmd
 }
 
-func (a *app) rewrap(ctx context.Context, stores, recipients []string) error {
+func (a *app) rewrap(ctx context.Context, stores, recipients []string, yes bool) error {
 	if len(stores) == 1 {
 		_, s, err := a.openStore(ctx, stores[0])
 		if err != nil {
@@ -51,6 +55,9 @@ func (a *app) rewrap(ctx context.Context, stores, recipients []string) error {
 		recipients = s.Spec.Recipients
 		if a.store.signingKey == "" {
 			a.store.signingKey = s.Status.SigningKey
+		}
+		if err := a.agreeTo(s, yes); err != nil {
+			return err
 		}
 	}
 	to, err := keys.ParseRecipients(recipients)
@@ -75,4 +82,16 @@ func (a *app) rewrap(ctx context.Context, stores, recipients []string) error {
 			len(done.LeftOut), a.store.place(), errors.Join(done.LeftOut...)))
 	}
 	return err
+}
+
+// agreeTo shows to whom all old backups are to be opened, and asks: who may change a store is not who may read them.
+func (a *app) agreeTo(s *v1alpha1.VMStateStore, yes bool) error {
+	fmt.Fprintf(a.err, "VMStateStore %s/%s names these recipients, who will read all that is in %s:\n", s.Namespace, s.Name, a.store.place())
+	for _, r := range s.Spec.Recipients {
+		fmt.Fprintf(a.err, "  %s\n", keys.Short(r))
+	}
+	if yes {
+		return nil
+	}
+	return a.confirm("Open it for them?")
 }

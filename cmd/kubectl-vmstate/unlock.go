@@ -26,8 +26,9 @@ const aboutUnlock = `Hands the keys of one backup to the restore that waits for 
 
 What the restore asks for is checked first: the record of the backup must be signed by the repository's key, and the
 keys asked for must be those that this backup needs. You are shown which backup it is and asked. The keys are sealed
-to the pod that asks, and to nobody else; they open every frame of the runs that this backup stands on, and nothing
-of other backups. The command stays until the restore has all it needs: its Jobs ask one after the other.
+to the pod that asks, and to nobody else; they open every frame of the runs that this backup stands on, and no data
+of other backups. Index keys are handed over first, which show names, sizes and times of all backups in the repository;
+you are asked before that too, unless your identity has vouched for the repository's key or you give it. The command stays until the restore has all it needs: its Jobs ask one after the other.
 
 Whoever may create pods in the restore's namespace could ask in the restore's place; they could read what is restored
 there anyway.`
@@ -74,6 +75,10 @@ type unlocking struct {
 	ids     []age.Identity
 	restore *v1alpha1.VMStateRestore
 	rootKey []byte
+	// store is the name of the VMStateStore, for people.
+	store string
+	// agreedIndex says that the person has agreed to hand over index keys.
+	agreedIndex bool
 	// agreed is the digest of the backup that the person has agreed to.
 	agreed string
 	// answered are the requests that have their ticket.
@@ -103,13 +108,13 @@ func (u *unlocking) signingKey(ctx context.Context) ([]byte, error) {
 	if u.flags.signingKey != "" {
 		return (&storeFlags{signingKey: u.flags.signingKey}).rootKey()
 	}
-	name, err := u.storeName(ctx)
-	if err != nil {
+	var err error
+	if u.store, err = u.storeName(ctx); err != nil {
 		return nil, err
 	}
 	s := &v1alpha1.VMStateStore{}
-	if err := u.cluster.Get(ctx, u.cluster.key(name), s); err != nil {
-		return nil, fmt.Errorf("get store %q: %w", name, err)
+	if err := u.cluster.Get(ctx, u.cluster.key(u.store), s); err != nil {
+		return nil, fmt.Errorf("get store %q: %w", u.store, err)
 	}
 	if s.Status.SigningKey == "" {
 		return nil, nil
@@ -229,10 +234,16 @@ func (u *unlocking) answer(ctx context.Context, asked *v1alpha1.UnlockRequest) (
 		if err := u.asMeant(ctx, c); err != nil {
 			return nil, err
 		}
-		if err := u.agree(c, len(q.Origins)); err != nil {
+		if err := u.agree(found, len(q.Origins)); err != nil {
 			return nil, err
 		}
 		u.agreed = c.Digest
+	}
+	if found.Commit == nil && !u.agreedIndex {
+		if err := u.agreeIndex(found, q); err != nil {
+			return nil, err
+		}
+		u.agreedIndex = true
 	}
 	t := &ticket.Ticket{Request: ticket.IDOf(asked.Request), Expires: time.Now().Add(u.flags.expires), Epochs: found.Epochs, Data: found.Data}
 	return t.Seal(q.Recipient)
@@ -264,16 +275,42 @@ func (u *unlocking) asMeant(ctx context.Context, c *repository.Commit) error {
 	return nil
 }
 
-// agree shows the backup and asks.
-func (u *unlocking) agree(c *repository.Commit, runs int) error {
-	a := u.app
-	signed := "signed by the key that the store shows"
+// signed says how the root key is known, and whether that needs nobody's judgement. A VMStateStore alone is no proof:
+// whoever may create one can name a bucket with a repository of his own, made of the key files of another.
+func (u *unlocking) signed(found *repository.Answer) (text string, sure bool) {
+	key := base64.StdEncoding.EncodeToString(found.RootKey)
 	switch {
 	case u.flags.signingKey != "":
-		signed = "signed by the key that you gave"
-	case !c.Authenticated:
-		signed = "NOT AUTHENTICATED: signed by a key that only the bucket shows; --signing-key tells a true backup from a forged one"
+		return "signed by the key that you gave", true
+	case found.Vouched:
+		return "signed by the key that your identity has vouched for", true
+	case len(u.rootKey) > 0:
+		return fmt.Sprintf("signed by the key that VMStateStore %s/%s shows, which your identity has not vouched for; compare it with your copy: %s",
+			u.restore.Namespace, u.store, key), false
+	default:
+		return "NOT AUTHENTICATED: signed by a key that only the bucket shows; --signing-key tells a true backup from a forged one: " + key, false
 	}
+}
+
+// agreeIndex asks before index keys leave, unless it is certain whose they are. They open no data.
+func (u *unlocking) agreeIndex(found *repository.Answer, q *ticket.Request) error {
+	a := u.app
+	text, sure := u.signed(found)
+	if sure {
+		return nil
+	}
+	fmt.Fprintf(a.err, "Restore %s/%s asks for the index keys of repository %s, %s\n", u.restore.Namespace, u.restore.Name, q.Repository, text)
+	fmt.Fprintf(a.err, "  Index keys show the names, sizes and times of all backups in it, and none of their data.\n")
+	if u.flags.yes {
+		return nil
+	}
+	return a.confirm("Hand them over?")
+}
+
+// agree shows the backup and asks.
+func (u *unlocking) agree(found *repository.Answer, runs int) error {
+	a, c := u.app, found.Commit
+	signed, _ := u.signed(found)
 	fmt.Fprintf(a.err, "Restore %s/%s (%s) asks for the keys of this backup:\n", u.restore.Namespace, u.restore.Name, u.restore.Spec.Mode)
 	fmt.Fprintf(a.err, "  VM      %s/%s\n  backup  %s/%s\n  taken   %s\n  digest  %s\n  %s\n", c.VM.Namespace, c.VM.Name,
 		c.Backup.Namespace, c.Backup.Name, stamp(c.Created.UTC()), c.Digest, signed)
@@ -287,7 +324,10 @@ func (u *unlocking) agree(c *repository.Commit, runs int) error {
 // confirm asks a question that only "y" or "yes" answers well.
 func (a *app) confirm(question string) error {
 	fmt.Fprintf(a.err, "%s [y/N] ", question)
-	line, err := bufio.NewReader(a.in).ReadString('\n')
+	if a.answers == nil {
+		a.answers = bufio.NewReader(a.in) // one, since it reads ahead
+	}
+	line, err := a.answers.ReadString('\n')
 	if err != nil && !errors.Is(err, io.EOF) {
 		return fmt.Errorf("read the answer: %w", err)
 	}

@@ -280,6 +280,22 @@ func TestRewrap(t *testing.T) {
 	if again.Had != 7 {
 		t.Errorf("a second call finds %d of 7 files", again.Had)
 	}
+	spoilt := "k/1-" + keys.SetFingerprint(both) + ".age"
+	file, err := objectstore.Get(t.Context(), w.store, spoilt, 1<<20)
+	must(t, err)
+	for _, body := range [][]byte{file[:len(file)-1], []byte("garbage"), nil} {
+		must(t, w.store.Delete(t.Context(), spoilt))
+		_, err = w.store.Create(t.Context(), spoilt, body)
+		must(t, err)
+		found, err := w.rooted(root).Rewrap(t.Context(), both)
+		if err != nil || found.Had != 6 || len(found.LeftOut) != 1 {
+			t.Errorf("a file of %d bytes that opens for nobody: %+v, %v", len(body), found, err)
+		}
+	}
+	must(t, w.store.Delete(t.Context(), spoilt))
+	if _, err = w.rooted(root).Rewrap(t.Context(), both); err != nil {
+		t.Error(err)
+	}
 	alone := []age.Identity{escrow}
 	r, err := repository.OpenWithIdentities(t.Context(), w.store, alone, root)
 	must(t, err)

@@ -18,7 +18,7 @@ import (
 type Rewrapped struct {
 	// Epochs and Runs whose keys got a file for the recipients; Had had one already.
 	Epochs, Runs, Had int
-	// LeftOut are backups that cannot be used, each with its error.
+	// LeftOut are backups that cannot be used, and key files that are there and open for nobody, each with its error.
 	LeftOut []error
 }
 
@@ -104,7 +104,8 @@ func (r *Repository) rewrapRun(ctx context.Context, vm keys.ID, entry index.Data
 	return nil
 }
 
-// addKeyFile creates a file for later recipients; one that is there is for the same, as its name says.
+// addKeyFile creates a file for later recipients. One that is there is for the same, as its name says; whom it really
+// opens for only they can find out, but one that opens for nobody is told, lest somebody relies on it.
 func (r *Repository) addKeyFile(ctx context.Context, name string, secret []byte, to Recipients, done *Rewrapped) error {
 	file, err := to.Wrap(secret)
 	if err != nil {
@@ -112,6 +113,17 @@ func (r *Repository) addKeyFile(ctx context.Context, name string, secret []byte,
 	}
 	_, err = r.store.Create(ctx, name, file)
 	if errors.Is(err, objectstore.ErrExists) {
+		there, err := objectstore.Get(ctx, r.store, name, maxKeyFile)
+		if err == nil {
+			err = keys.CheckAdded(there, len(secret))
+		}
+		if err = readError(err); err != nil && !isOfOne(err) {
+			return fmt.Errorf("get %q: %w", name, err)
+		}
+		if err != nil {
+			done.LeftOut = append(done.LeftOut, fmt.Errorf("key file %q is in the way, and opens for nobody: %w; delete it and type this again", name, err))
+			return nil
+		}
 		done.Had++
 		return nil
 	}

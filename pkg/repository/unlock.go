@@ -249,6 +249,10 @@ type Answer struct {
 	Commit *Commit
 	// RootKey is what it goes back to.
 	RootKey ed25519.PublicKey
+	// Vouched says that one of the identities itself has proven the root key. Nothing else tells the holder that the
+	// request is about the repository that he knows: key files are no secret, and whoever can read a bucket can show
+	// them as part of a repository of his own, with the same id, and have them opened for him.
+	Vouched bool
 }
 
 // AnswerTo opens the keys that a request asks for, from what is in it alone. A request for keys that its backup does
@@ -262,6 +266,9 @@ func AnswerTo(ctx context.Context, q *ticket.Request, ids []age.Identity, rootKe
 		return nil, fmt.Errorf("%w: the request is for repository %s and shows %s", ErrNotAuthentic, q.Repository, r.id)
 	}
 	a := &Answer{RootKey: r.RootKey(), Handed: Handed{Epochs: map[uint32][keys.PayloadBytes]byte{}, Data: map[keys.Origin][32]byte{}}}
+	if a.Vouched, err = keys.CheckProof(ctx, r.store, r.format, ids); err != nil {
+		return nil, err
+	}
 	for _, n := range q.Epochs {
 		e, err := r.epoch(ctx, n)
 		if err != nil {

@@ -1,14 +1,18 @@
 package repository_test
 
 import (
+	"crypto/ed25519"
+	"encoding/base64"
 	"errors"
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"testing"
 
 	"filippo.io/age"
 
+	"github.com/vmstate/vmstate/pkg/objectstore"
 	"github.com/vmstate/vmstate/pkg/objectstore/storetest"
 	"github.com/vmstate/vmstate/pkg/repository"
 	"github.com/vmstate/vmstate/pkg/repository/keys"
@@ -148,6 +152,58 @@ func TestRequestForMore(t *testing.T) {
 	if _, _, err := w.unlock(chain[0].CommitRef, []age.Identity{stranger}); !errors.Is(err, repository.ErrWrongIdentity) {
 		t.Errorf("a stranger: %v", err)
 	}
+}
+
+// TestBorrowedKeyFiles: who reads a bucket can show its key files as part of a repository of his own, with the same
+// id. Nothing in a request tells that from the true one but the root key, so the holder is told who vouches for it.
+func TestBorrowedKeyFiles(t *testing.T) {
+	w := newWorld(t, nil)
+	challenge, err := w.keys.Challenge(w.recipients.Strings()[0])
+	must(t, err)
+	p, err := keys.Prove(challenge, w.identities[0], w.keys.Repository(), w.keys.SigningKey())
+	must(t, err)
+	must(t, keys.StoreProof(t.Context(), w.store, w.keys, w.recipients, p))
+	_, his, err := ed25519.GenerateKey(nil)
+	must(t, err)
+	proof := keys.ProofKey(p.Recipient)
+	with := map[string][]byte{}
+	for _, key := range []string{keys.FormatKey, keys.EpochKey(1), proof} {
+		with[key], err = objectstore.Get(t.Context(), w.store, key, 1<<20)
+		must(t, err)
+	}
+	with[keys.FormatKey] = signedAnew(t, with[keys.FormatKey], "vmstate/v1/format\x00", his, "rootKey")
+	with[keys.EpochKey(1)] = signedAnew(t, with[keys.EpochKey(1)], "vmstate/v1/epoch\x00", his, "signingKey", "signer")
+	ask := func() (*repository.Answer, error) {
+		q, err := repository.IndexRequest(t.Context(), storeOf(t, with), "restore", "recipient")
+		must(t, err)
+		return answerTo(t, q, w.identities, his.Public().(ed25519.PublicKey)) // what the attacker's VMStateStore shows
+	}
+	if _, err := ask(); !errors.Is(err, repository.ErrNotAuthentic) {
+		t.Errorf("with the true proof: %v", err)
+	}
+	delete(with, proof)
+	if a, err := ask(); err != nil || a.Vouched {
+		t.Errorf("without a proof: %v; want an answer that nobody vouches for", err)
+	}
+	q, err := repository.IndexRequest(t.Context(), w.store, "restore", "recipient")
+	must(t, err)
+	if a, err := answerTo(t, q, w.identities, w.keys.SigningKey()); err != nil || !a.Vouched {
+		t.Errorf("the true repository: %v; want one that the identity vouches for", err)
+	}
+}
+
+// signedAnew puts another public key into members of a document, and signs it. Values stay where they are.
+func signedAnew(t *testing.T, body []byte, context string, key ed25519.PrivateKey, members ...string) []byte {
+	t.Helper()
+	text := string(body)
+	for _, m := range members {
+		at := strings.Index(text, `"`+m+`":"`) + len(m) + 4
+		end := at + strings.Index(text[at:], `"`)
+		text = text[:at] + base64.StdEncoding.EncodeToString(key.Public().(ed25519.PublicKey)) + text[end:]
+	}
+	text = text[:strings.LastIndex(text, `,"signature"`)]
+	signature := ed25519.Sign(key, []byte(context+text+"}"))
+	return []byte(text + `,"signature":"` + base64.StdEncoding.EncodeToString(signature) + `"}`)
 }
 
 // TestRequestPages: a long chain whose key files do not fit into one request asks several times.

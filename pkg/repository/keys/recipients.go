@@ -174,6 +174,18 @@ func CheckWrapped(file []byte, plainBytes int) error {
 	return nil
 }
 
+// CheckAdded is CheckWrapped for a file for later recipients, which may be a signed document around an age file.
+func CheckAdded(file []byte, plainBytes int) error {
+	if bytes.HasPrefix(file, []byte(ageIntro)) {
+		return CheckWrapped(file, plainBytes)
+	}
+	e, err := decodeEpoch(file)
+	if err != nil {
+		return err
+	}
+	return CheckWrapped(e.Age, plainBytes)
+}
+
 // payloadOverhead is what age adds to a payload of one chunk: a nonce and a tag.
 const payloadOverhead = 16 + 16
 
