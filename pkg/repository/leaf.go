@@ -38,7 +38,7 @@ func (r *volumeRun) leaf(ctx context.Context, c chunk, inParent bool) error {
 	if inParent {
 		old, err := r.cursor.Leaf(ctx, r.unit)
 		if err != nil {
-			if err := r.lost(err); err != nil {
+			if err := r.lost(c.leaf, c.leaf+1, err); err != nil {
 				return err
 			}
 		} else {

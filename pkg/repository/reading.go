@@ -67,11 +67,17 @@ func (r *volumeRun) keep(leaf uint64) {
 	r.queue = append(r.queue, w)
 }
 
-// lost notes a part of the parent's index that cannot be read. What is there is read from the
-// source, unless that was to be taken over unread: then the run cannot go on.
-func (r *volumeRun) lost(err error) error {
+// lost notes leaves [from, to) of the parent's index that cannot be read. What is there is read from
+// the source, unless that was to be taken over unread: then the run cannot go on. An audit has
+// nothing to compare it with, and what the store has lost is not the driver's fault.
+func (r *volumeRun) lost(from, to uint64, err error) error {
 	if r.trusts() {
 		return parentError(err)
+	}
+	if last := len(r.unknown) - 1; last >= 0 && r.unknown[last].Offset+r.unknown[last].Length == int64(from) {
+		r.unknown[last].Length += int64(to - from)
+	} else if r.audits() {
+		r.unknown = append(r.unknown, Extent{Offset: int64(from), Length: int64(to - from)})
 	}
 	return r.b.lostOfParent(err)
 }
@@ -105,6 +111,9 @@ func (r *volumeRun) usedOf(leaf uint64, old *index.Leaf) (used int64) {
 // fingerprint is not enough: who holds its key can make two units that have the same.
 func (r *volumeRun) audit(unit int64, data []byte, old *index.Leaf) {
 	i := int(unit % index.LeafUnits)
+	if within(r.unknown, uint64(unit/index.LeafUnits)) {
+		return
+	}
 	var was index.Unit
 	if old != nil && i < len(old.Units) {
 		was = old.Units[i]

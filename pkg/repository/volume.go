@@ -31,6 +31,8 @@ type volumeRun struct {
 	oldSize int64 // of the volume in the parent
 	seen    int64 // where the last chunk ended
 	used    int64 // bytes that were read and are not zero, in whole units
+	// unknown are leaves of which an audit cannot tell what the parent held.
+	unknown []Extent
 }
 
 // AddBlock stores a disk. A rerun must add the same volumes in the same order.
@@ -117,7 +119,7 @@ func (b *Backup) newVolumeRun(ctx context.Context, v *BlockVolume, record commit
 	}
 	run.cursor = index.NewCursor(b.nodes, b.objects, tree)
 	run.builder = index.NewBuilder(b.nodes, b.index, run.cursor, leafCount(v.Size, record.Unit))
-	run.cursor.Lost = func(_, _ uint64, err error) error { return run.lost(err) }
+	run.cursor.Lost = run.lost
 	run.builder.Dropped = func(r index.Ref) { b.accounts.node(r, -1) }
 	run.builder.Renew = func(r index.Ref) bool { return b.distrust.node(r.Location) }
 	b.frames.known.grow(uint64(v.Size)/uint64(record.Unit) + 1)
@@ -191,7 +193,7 @@ func parentError(err error) error {
 func (r *volumeRun) drop(ctx context.Context, leaf uint64) error {
 	old, err := r.cursor.Leaf(ctx, r.unit)
 	if err != nil {
-		return r.lost(err)
+		return r.lost(leaf, leaf+1, err)
 	}
 	r.b.accounts.units(old, r.unit, -1)
 	r.b.accounts.node(r.cursor.Ref(), -1)
