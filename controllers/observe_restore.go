@@ -21,7 +21,7 @@ import (
 func (r *RestoreReconciler) observe(ctx context.Context, rs *v1alpha1.VMStateRestore) (restore.Observed, error) {
 	in := restore.Observed{Now: r.now(), Restore: rs}
 	steps := []func(context.Context, *restore.Observed) error{
-		r.observeSource, r.observeJobs, r.observeTarget, r.observeClaims,
+		r.observeSource, r.observeJobs, r.observeTarget, r.observeClaims, r.observeNamespace,
 	}
 	for _, step := range steps {
 		if err := step(ctx, &in); err != nil {
@@ -139,4 +139,15 @@ func (r *RestoreReconciler) observeClaims(ctx context.Context, in *restore.Obser
 		in.Revisions[revisions.Items[i].Name] = &revisions.Items[i]
 	}
 	return nil
+}
+
+// observeNamespace looks whether the claims can still be made that replaced volumes are kept under.
+func (r *RestoreReconciler) observeNamespace(ctx context.Context, in *restore.Observed) error {
+	if s := in.Restore.Status; s.Switch == nil || s.Switch.CommittedAt == nil || s.CompletedAt != nil {
+		return nil
+	}
+	namespace := &corev1.Namespace{}
+	found, err := r.get(ctx, "", in.Restore.Namespace, namespace)
+	in.NamespaceGoes = found && namespace.DeletionTimestamp != nil
+	return err
 }

@@ -40,6 +40,9 @@ func namesFree(_ *testing.T, s *story) {
 	delete(s.in.Claims, oldState)
 }
 
+// namespaceGoes: the namespace is being deleted.
+func namespaceGoes(_ *testing.T, s *story) { s.in.NamespaceGoes = true }
+
 // reserved: their volumes wait for the claims that keep them.
 func reserved(_ *testing.T, s *story) {
 	for name, kept := range map[string]string{"pv-root-db": keptRoot, "pv-" + oldState: keptState} {
@@ -168,6 +171,21 @@ func TestPlanOrphaned(t *testing.T) {
 			want: want{state: conditions.Stalled, reason: v1alpha1.ReasonSwitchFailed, after: soon, message: leftOver + stray,
 				record: func(s *v1alpha1.VMStateRestoreStatus) {
 					failure(v1alpha1.ReasonSwitchFailed, leftOver+stray)(s)
+					s.CompletedAt = &metav1.Time{Time: now}
+				}},
+		},
+		"NamespaceGoes": {
+			reason: "in a namespace that is being deleted no claim can be made: the volumes go as they would have gone",
+			story:  append(orphan, retained, namesFree, namespaceGoes),
+			want: failing(action.SetReclaimPolicy{Volume: "pv-" + oldState, ClaimUID: "claim-" + oldState, Policy: "Delete"},
+				action.SetReclaimPolicy{Volume: "pv-root-db", ClaimUID: "claim-root-db", Policy: "Delete"}),
+		},
+		"NamespaceGoesReserved": {
+			reason: "the restore does not hold the namespace up for claims that cannot be made",
+			story:  append(orphan, retained, namesFree, reserved, namespaceGoes),
+			want: want{state: conditions.Stalled, reason: v1alpha1.ReasonSwitchFailed, after: soon, message: leftOver,
+				record: func(s *v1alpha1.VMStateRestoreStatus) {
+					failure(v1alpha1.ReasonSwitchFailed, leftOver)(s)
 					s.CompletedAt = &metav1.Time{Time: now}
 				}},
 		},

@@ -42,6 +42,9 @@ type Observed struct {
 	Claims map[string]*corev1.PersistentVolumeClaim
 	// Volumes are the PersistentVolumes of replaced claims, by name; read live.
 	Volumes map[string]*corev1.PersistentVolume
+	// NamespaceGoes says that the namespace is being deleted: no claim can be made in it any more. It is
+	// looked at between the point of no return and the end.
+	NamespaceGoes bool
 	// Revisions that this restore made, by name.
 	Revisions map[string]*appsv1.ControllerRevision
 }

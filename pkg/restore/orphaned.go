@@ -73,6 +73,20 @@ func leave(r v1alpha1.ReplacedClaim, old *corev1.PersistentVolumeClaim, pv *core
 	return []action.Action{action.SetReclaimPolicy{Volume: pv.Name, ClaimUID: old.UID, Policy: r.ReclaimPolicy}}, false
 }
 
+// goesWithNamespace gives a volume whose namespace is being deleted the reclaim policy back that it had: it
+// goes with its claim, as it would have without the restore. One that is reserved for a claim which
+// cannot be made any more is retained, and stays for a person.
+func goesWithNamespace(r v1alpha1.ReplacedClaim, pv *corev1.PersistentVolume) ([]action.Action, bool) {
+	if pv == nil || pv.Spec.ClaimRef == nil {
+		return nil, true
+	}
+	ref := pv.Spec.ClaimRef
+	if ref.UID == r.ClaimUID || ref.UID != "" && ref.Name == r.KeptClaimName {
+		return goesWithIt(r, pv)
+	}
+	return nil, true
+}
+
 // underWay are the replaced claims whose volumes are not out of the way yet.
 func underWay(in Observed) []string {
 	var out []string

@@ -91,6 +91,9 @@ func outOfReach(in Observed) bool {
 
 func setOneAside(in Observed, r v1alpha1.ReplacedClaim) ([]action.Action, bool) {
 	pv := in.Volumes[r.PersistentVolumeName]
+	if in.NamespaceGoes {
+		return goesWithNamespace(r, pv)
+	}
 	kept := in.Claims[r.KeptClaimName]
 	old := in.Claims[r.ClaimName]
 	if old != nil && old.UID != r.ClaimUID {
