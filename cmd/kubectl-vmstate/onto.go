@@ -3,7 +3,9 @@ package main
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/vmstate/vmstate/pkg/repository"
@@ -70,6 +72,9 @@ func checkOnto(c *repository.Commit, onto map[string]string) error {
 
 // openOnto opens what disks go onto, all before anything is written to any of them.
 func openOnto(c *repository.Commit, onto map[string]string) (map[string]*existing, error) {
+	if err := distinct(onto); err != nil {
+		return nil, err
+	}
 	open := map[string]*existing{}
 	for _, v := range c.Volumes {
 		path, ok := onto[v.Name]
@@ -83,6 +88,29 @@ func openOnto(c *repository.Commit, onto map[string]string) (map[string]*existin
 		open[v.Name] = e
 	}
 	return open, nil
+}
+
+// distinct refuses two disks onto one file or device, by whatever names: the second would overwrite the
+// first after that was proven.
+func distinct(onto map[string]string) error {
+	type place struct {
+		volume string
+		info   os.FileInfo
+	}
+	var taken []place
+	for _, volume := range slices.Sorted(maps.Keys(onto)) {
+		info, err := os.Stat(onto[volume])
+		if err != nil {
+			return fmt.Errorf("volume %q: %w: it must be there", volume, err)
+		}
+		for _, p := range taken {
+			if os.SameFile(p.info, info) {
+				return usagef("--onto brings volumes %q and %q onto the same file or device", p.volume, volume)
+			}
+		}
+		taken = append(taken, place{volume, info})
+	}
+	return nil
 }
 
 func closeOnto(open map[string]*existing) (err error) {
