@@ -137,9 +137,11 @@ func (r *BackupReconciler) ofLater(ctx context.Context, obj client.Object) []rec
 	return r.where(ctx, obj.GetNamespace(), func(b *v1alpha1.VMStateBackup) bool { return backup.Concerns(later, b) })
 }
 
+// where only reads what it lists, and every event of a backup comes here: copies of all of them would
+// cost the square of their number when a manager starts.
 func (r *BackupReconciler) where(ctx context.Context, namespace string, concerned func(*v1alpha1.VMStateBackup) bool) []reconcile.Request {
 	list := &v1alpha1.VMStateBackupList{}
-	if err := r.List(ctx, list, client.InNamespace(namespace)); err != nil {
+	if err := r.List(ctx, list, client.InNamespace(namespace), client.UnsafeDisableDeepCopy); err != nil {
 		ctrl.LoggerFrom(ctx).Error(err, "Listing backups to wake")
 		return nil
 	}
