@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/vmstate/vmstate/pkg/objectstore"
 	"github.com/vmstate/vmstate/pkg/objectstore/faultstore"
 	"github.com/vmstate/vmstate/pkg/repository"
@@ -130,4 +132,35 @@ func (c *collector) indexOf(key string) string {
 	must(c.t, err)
 	list := c.objectsOf(layout.IndexPack(n.VM, keys.Origin{Run: n.Run, Attempt: 1}, 0))
 	return list[len(list)-1]
+}
+
+// TestLostCommitOfOpenSession: a commit is gone while the session of its dead writer is still there. That its backup
+// was made is known, or told by a later one; so its run is not ended, and nothing that it stored is deleted.
+func TestLostCommitOfOpenSession(t *testing.T) {
+	for name, tc := range map[string]struct {
+		lost  int
+		known bool
+	}{"Known": {2, true}, "NamedByLater": {1, false}} {
+		t.Run(name, func(t *testing.T) {
+			c := newCollector(t)
+			refs, _ := c.chain(3)
+			must(t, c.faults.Delete(t.Context(), refs[tc.lost].Key))
+			before := c.objectsOf("")
+			for range 2 {
+				c.now = c.now.Add(time.Hour)
+				spec := c.maintainSpec()
+				if tc.known {
+					spec.Known = []repository.CommitRef{refs[tc.lost].CommitRef}
+				}
+				r, err := c.writer.Maintain(t.Context(), spec)
+				must(t, err)
+				if len(r.Held) != 1 || !errors.Is(r.Held[0].Err, repository.ErrMissing) || !strings.Contains(r.Held[0].Err.Error(), refs[tc.lost].Key) {
+					t.Errorf("held: %+v", r.Held)
+				}
+			}
+			if diff := cmp.Diff(before, c.objectsOf("")); diff != "" {
+				t.Errorf("objects (-before +after):\n%s", diff)
+			}
+		})
+	}
 }

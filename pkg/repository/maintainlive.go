@@ -141,44 +141,47 @@ func (m *machine) bury(ctx context.Context, ref CommitRef) error {
 // plausible refuses lists that cannot be whole: whatever is missing in them would be
 // taken for dead.
 func (m *machine) plausible(context.Context) error {
-	there := func(key, why string) error {
-		n, err := layout.ParseCommit(key)
-		if err != nil || n.VM != m.vm || m.lost[key] {
-			return nil
-		}
-		if _, ok := m.listed[n]; !ok {
-			return fmt.Errorf("%w: commit %q is not listed, and %s; if it is lost for good, say so", ErrMissing, key, why)
-		}
-		return nil
-	}
 	for _, ref := range m.spec.Known {
-		if err := there(ref.Key, "it is known to be there"); err != nil {
+		if err := m.there(ref.Key, "it is known to be there"); err != nil {
 			return err
 		}
 	}
 	for n, o := range m.live {
 		for _, l := range o.record.Live {
-			if err := there(refOf(m.vm, l).Key, fmt.Sprintf("%q says that it is there", keyOf(n))); err != nil {
+			if err := m.there(refOf(m.vm, l).Key, fmt.Sprintf("%q says that it is there", keyOf(n))); err != nil {
 				return err
 			}
 		}
 	}
+	return nil
+}
+
+// there refuses that a commit of this machine is not listed.
+func (m *machine) there(key, why string) error {
+	n, err := layout.ParseCommit(key)
+	if err != nil || n.VM != m.vm || m.lost[key] {
+		return nil
+	}
+	if _, ok := m.listed[n]; !ok {
+		return fmt.Errorf("%w: commit %q is not listed, and %s; if it is lost for good, say so", ErrMissing, key, why)
+	}
+	return nil
+}
+
+// explained refuses sessions that stand on a commit which is not listed, and runs that have
+// objects, and neither a session nor anything in the place of their commit: every run has
+// the one until it has the other.
+func (m *machine) explained(context.Context) error {
 	known := map[keys.ID]bool{}
 	for _, s := range m.sessions {
 		known[s.run] = true
 		if s.session == nil || s.ended || s.session.Parent == nil {
 			continue
 		}
-		if err := there(refOf(m.vm, *s.session.Parent).Key, fmt.Sprintf("%q stands on it", s.key)); err != nil {
+		if err := m.there(refOf(m.vm, *s.session.Parent).Key, fmt.Sprintf("%q stands on it", s.key)); err != nil {
 			return err
 		}
 	}
-	return m.explained(known)
-}
-
-// explained refuses runs that have objects, and neither a session nor anything in the
-// place of their commit: every run has the one until it has the other.
-func (m *machine) explained(known map[keys.ID]bool) error {
 	var first error
 	for run, list := range m.runs {
 		folder := layout.OfVM(layout.Runs, m.vm) + run.String() + "/"

@@ -58,11 +58,13 @@ func (p *pass) newMachine(vm keys.ID) *machine {
 // and reads second. Whoever has not seen a tombstone has put his session before it, so
 // that the list of sessions, which comes later, shows it; whoever's session has ended
 // since has put his commit before that, so that the list of commits, the last, shows it.
+// No run is ended before the lists are found to be whole: a marker in the place of a
+// commit that is missing would say that it was removed.
 func (m *machine) all(ctx context.Context) error {
 	for _, step := range []func(context.Context) error{
 		m.announce,
 		m.listTombstones, m.listRuns, m.listSessions, m.listCommits,
-		m.judge, m.open, m.plausible, m.stay, m.sweep,
+		m.open, m.plausible, m.judge, m.explained, m.stay, m.sweep,
 	} {
 		if err := step(ctx); err != nil {
 			return err
