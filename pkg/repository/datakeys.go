@@ -108,11 +108,12 @@ func (d *dataKeys) read(ctx context.Context, entry index.DataKey) ([32]byte, err
 	if !isBroken(err) && !errors.Is(err, ErrWrongIdentity) {
 		return key, err
 	}
-	worst := err
+	worst, also := err, ""
 	for info, err := range d.repo.store.List(ctx, strings.TrimSuffix(name, ".age")+"-") {
 		if err != nil {
 			return key, fmt.Errorf("list key files: %w", err)
 		}
+		also += fmt.Sprintf(", nor %q", info.Key)
 		key, err = d.try(ctx, info.Key, entry)
 		switch {
 		case !isBroken(err) && !errors.Is(err, ErrWrongIdentity):
@@ -124,7 +125,7 @@ func (d *dataKeys) read(ctx context.Context, entry index.DataKey) ([32]byte, err
 	if isBroken(worst) {
 		return key, worst
 	}
-	return key, fmt.Errorf("%w: %s", worst, d.whoCan(ctx, entry))
+	return key, fmt.Errorf("%w%s: %s", worst, also, d.whoCan(ctx, entry))
 }
 
 func (d *dataKeys) try(ctx context.Context, name string, entry index.DataKey) ([32]byte, error) {

@@ -64,7 +64,7 @@ func OpenEpoch(ctx context.Context, store objectstore.Store, f Format, epoch uin
 		return nil, o.bad
 	}
 	slices.Sort(o.others)
-	return nil, fmt.Errorf("open index keys: %w: it opens for %s", ErrWrongIdentity, ShortList(slices.Compact(o.others)))
+	return nil, fmt.Errorf("open index keys in %q: %w: it opens for %s", o.tried, ErrWrongIdentity, ShortList(slices.Compact(o.others)))
 }
 
 // AdoptEpoch takes index keys that somebody who could open them has handed over, if they are those that the epoch's
@@ -94,12 +94,14 @@ type opening struct {
 	ids    []age.Identity
 	signer ed25519.PublicKey
 	first  *epochFile // the epoch's first file, once it is read and proven
+	tried  []string   // keys of the files that were looked at
 	others []string   // recipients of intact files
 	bad    error      // of the first file that is not intact
 }
 
 // try returns nothing for a file that does not open.
 func (o *opening) try(ctx context.Context, key string) (*Epoch, error) {
+	o.tried = append(o.tried, key)
 	opened, err := o.file(ctx, key)
 	err = inFile(key, err)
 	switch {
