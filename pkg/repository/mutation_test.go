@@ -2,7 +2,6 @@ package repository_test
 
 import (
 	"bytes"
-	"context"
 	"errors"
 	"fmt"
 	"path"
@@ -87,45 +86,6 @@ var detected = []error{
 	repository.ErrNotInitialised, repository.ErrWrongIdentity, repository.ErrUnsupported,
 }
 
-// TestMutations does to every object everything in mutations and then restores both
-// backups. Each restore either fails, saying what and naming the object, or gives
-// exactly what was backed up; never anything else.
-func TestMutations(t *testing.T) {
-	t.Parallel()
-	first, second := chainOfTwo(5 << 18)
-	w := newWorld(t, nil)
-	one := w.backup("one", nil, first)
-	two := w.backup("two", one, second)
-	other := w.backup("other", nil, second) // a chain of its own, to swap with
-	objects := contents(t, w.store)
-	refs := map[string]repository.CommitRef{"one": one.CommitRef, "two": two.CommitRef}
-	want := map[string]input{"one": first, "two": second}
-	if other.Key == one.Key {
-		t.Fatal("chains do not differ")
-	}
-	unharmed := 0
-	for key := range objects {
-		for _, m := range mutations(key, objects) {
-			if bytes.Equal(m.body, objects[key]) && m.body != nil {
-				continue
-			}
-			for name, ref := range refs {
-				w.mutate(key, m, objects)
-				got, err := w.restoreMutated(t.Context(), ref)
-				if err == nil && got.equal(want[name]) {
-					unharmed++
-					continue
-				}
-				checkDetected(t, fmt.Sprintf("%s of %q, restore of %s", m.name, key, name), key, err)
-			}
-		}
-	}
-	// Objects of the other chain, and sessions, are not needed; the rest is.
-	if unharmed > len(refs)*len(objects)*20/2 {
-		t.Errorf("%d mutations did no harm; do they mutate anything?", unharmed)
-	}
-}
-
 func (w *world) mutate(key string, m mutation, objects map[string][]byte) {
 	changed := map[string][]byte{}
 	for k, b := range objects {
@@ -135,14 +95,6 @@ func (w *world) mutate(key string, m mutation, objects map[string][]byte) {
 		delete(changed, key)
 	}
 	w.store = storeOf(w.t, changed)
-}
-
-func (w *world) restoreMutated(ctx context.Context, ref repository.CommitRef) (input, error) {
-	r, err := repository.OpenWithIdentities(ctx, w.store, w.identities, w.keys.SigningKey())
-	if err != nil {
-		return input{}, err
-	}
-	return restoreAll(ctx, r, ref)
 }
 
 func checkDetected(t *testing.T, what, key string, err error) {
