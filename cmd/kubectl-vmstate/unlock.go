@@ -20,6 +20,7 @@ import (
 	"github.com/vmstate/vmstate/pkg/repository"
 	"github.com/vmstate/vmstate/pkg/repository/ticket"
 	"github.com/vmstate/vmstate/pkg/restore"
+	"github.com/vmstate/vmstate/pkg/store"
 )
 
 const aboutUnlock = `Hands the keys of one backup to the restore that waits for them. The identity stays here.
@@ -75,6 +76,8 @@ type unlocking struct {
 	ids     []age.Identity
 	restore *v1alpha1.VMStateRestore
 	rootKey []byte
+	// known of the signing keys is what a request must show.
+	known repository.Known
 	// store is the name of the VMStateStore, for people.
 	store string
 	// agreedIndex says that the person has agreed to hand over index keys.
@@ -103,23 +106,36 @@ func (a *app) unlock(ctx context.Context, c *connection, name string, f *unlockF
 	return u.all(ctx)
 }
 
-// signingKey is what the backup's signature must go back to: what the person kept counts more than what the cluster says.
+// signingKey is what the backup's signature must go back to: what the person kept counts more than what the cluster
+// says, and needs no VMStateStore.
 func (u *unlocking) signingKey(ctx context.Context) ([]byte, error) {
-	if u.flags.signingKey != "" {
-		return (&storeFlags{signingKey: u.flags.signingKey}).rootKey()
+	s, err := u.storeObject(ctx)
+	if err == nil {
+		u.store = s.Name
+		u.known.Epoch, u.known.Distrusted = store.Known(s)
 	}
-	var err error
-	if u.store, err = u.storeName(ctx); err != nil {
+	switch {
+	case u.flags.signingKey != "" && client.IgnoreNotFound(err) == nil:
+		return (&storeFlags{signingKey: u.flags.signingKey}).rootKey()
+	case err != nil:
+		return nil, err
+	case s.Status.SigningKey == "":
+		return nil, nil
+	default:
+		return base64.StdEncoding.DecodeString(s.Status.SigningKey)
+	}
+}
+
+func (u *unlocking) storeObject(ctx context.Context) (*v1alpha1.VMStateStore, error) {
+	name, err := u.storeName(ctx)
+	if err != nil {
 		return nil, err
 	}
 	s := &v1alpha1.VMStateStore{}
-	if err := u.cluster.Get(ctx, u.cluster.key(u.store), s); err != nil {
-		return nil, fmt.Errorf("get store %q: %w", u.store, err)
+	if err := u.cluster.Get(ctx, u.cluster.key(name), s); err != nil {
+		return nil, fmt.Errorf("get store %q: %w", name, err)
 	}
-	if s.Status.SigningKey == "" {
-		return nil, nil
-	}
-	return base64.StdEncoding.DecodeString(s.Status.SigningKey)
+	return s, nil
 }
 
 func (u *unlocking) storeName(ctx context.Context) (string, error) {
@@ -226,7 +242,7 @@ func (u *unlocking) answer(ctx context.Context, asked *v1alpha1.UnlockRequest) (
 	if id := ticket.IDOf(asked.Request); q.Restore != string(u.restore.UID) || id.String() != asked.ID {
 		return nil, fmt.Errorf("%w: the request is not restore %q's", repository.ErrNotAuthentic, u.restore.Name)
 	}
-	found, err := repository.AnswerTo(ctx, q, u.ids, u.rootKey)
+	found, err := repository.AnswerTo(ctx, q, u.ids, u.rootKey, u.known)
 	if err != nil {
 		return nil, fmt.Errorf("check what restore %q asks for: %w", u.restore.Name, err)
 	}

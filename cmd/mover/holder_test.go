@@ -69,7 +69,7 @@ func (p *person) answer(t *testing.T, asked *v1alpha1.UnlockRequest) []byte {
 		t.Error(err)
 		return nil
 	}
-	a, err := repository.AnswerTo(context.Background(), q, ids, nil)
+	a, err := repository.AnswerTo(context.Background(), q, ids, nil, repository.Known{})
 	if err != nil {
 		t.Error(err)
 		return nil

@@ -16,6 +16,7 @@ import (
 	"github.com/vmstate/vmstate/pkg/document"
 	"github.com/vmstate/vmstate/pkg/mover"
 	"github.com/vmstate/vmstate/pkg/objectstore/s3store"
+	"github.com/vmstate/vmstate/pkg/repository"
 )
 
 var errNotTold = fmt.Errorf("%w: its section is missing in the config", mover.ErrTask)
@@ -37,6 +38,7 @@ func (p *program) open() (rootKey []byte, err error) {
 		return nil, err
 	}
 	p.env.ReadBytesPerSecond = p.config.Store.ReadBytesPerSecond
+	p.env.Known = repository.Known{Epoch: p.config.Store.KeyEpoch, Distrusted: p.config.Store.Distrusted}
 	return mover.RootKey(*p.config.Store)
 }
 

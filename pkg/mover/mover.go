@@ -68,6 +68,8 @@ type Env struct {
 	DocumentsVolume string
 	// Holder is asked for keys by tasks that have no identity mounted; nil where nobody can be.
 	Holder Holder
+	// Known is what the cluster knows of the repository's signing keys; restores expect the store to show it.
+	Known repository.Known
 	// ReadBytesPerSecond bounds how fast volumes are read; 0 for no bound.
 	ReadBytesPerSecond int64
 	// Progress is called often and must not block; nil is allowed.

@@ -174,3 +174,21 @@ func TestSetupDistrust(t *testing.T) {
 		t.Errorf("an epoch that distrusts itself: %+v, %v", got.Probe.Findings, err)
 	}
 }
+
+// TestRestoreKnows: a restore refuses a store that hides the epoch that the cluster has seen.
+func TestRestoreKnows(t *testing.T) {
+	p := newPod(t, memstore.New())
+	task, _ := p.exportTask(t, p.set(t))
+	done, err := Export(t.Context(), p.Env, task)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for epoch, want := range map[uint32]error{1: nil, 2: repository.ErrNotAuthentic} {
+		e := p.Env
+		e.Known = repository.Known{Epoch: epoch}
+		_, err := Resolve(t.Context(), e, config.Resolve{Commit: &config.Commit{Key: done.Key, Digest: done.Digest}}, nil)
+		if !errors.Is(err, want) {
+			t.Errorf("the cluster knows epoch %d: %v, want %v", epoch, err, want)
+		}
+	}
+}

@@ -42,7 +42,7 @@ func (e Env) open(ctx context.Context, rootKey []byte, unlock *config.Unlock) (*
 		if err != nil {
 			return nil, err
 		}
-		r.Repository, err = repository.OpenWithIdentities(ctx, e.Store, ids, rootKey)
+		r.Repository, err = e.expecting(repository.OpenWithIdentities(ctx, e.Store, ids, rootKey))
 		return r, err
 	}
 	if e.Holder == nil || unlock.Restore == "" {
@@ -58,9 +58,17 @@ func (e Env) open(ctx context.Context, rootKey []byte, unlock *config.Unlock) (*
 	}
 	return r, r.ask(ctx, request, func(t *ticket.Ticket) error {
 		r.handed = repository.Handed{Epochs: t.Epochs, Data: map[keys.Origin][32]byte{}}
-		r.Repository, err = repository.OpenHanded(ctx, e.Store, r.handed, rootKey)
+		r.Repository, err = e.expecting(repository.OpenHanded(ctx, e.Store, r.handed, rootKey))
 		return err
 	})
+}
+
+// expecting has a repository refuse what hides the keys that the cluster knows of.
+func (e Env) expecting(r *repository.Repository, err error) (*repository.Repository, error) {
+	if err == nil {
+		r.Expect(e.Known)
+	}
+	return r, err
 }
 
 // openData makes the data of one backup readable: with an identity it is already.
@@ -84,7 +92,7 @@ func (r *reading) openData(ctx context.Context, c *repository.Commit) error {
 			return err
 		}
 	}
-	if r.Repository, err = repository.OpenHanded(ctx, r.env.Store, r.handed, r.rootKey); err != nil {
+	if r.Repository, err = r.env.expecting(repository.OpenHanded(ctx, r.env.Store, r.handed, r.rootKey)); err != nil {
 		return err
 	}
 	if err := r.env.Holder.Done(ctx); err != nil {

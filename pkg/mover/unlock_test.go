@@ -41,7 +41,7 @@ func (h *holder) Ask(ctx context.Context, request []byte, refusal string) ([]byt
 	if err != nil {
 		h.t.Fatal(err)
 	}
-	a, err := repository.AnswerTo(ctx, q, h.ids, nil)
+	a, err := repository.AnswerTo(ctx, q, h.ids, nil, repository.Known{})
 	if err != nil {
 		return nil, err
 	}

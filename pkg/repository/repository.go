@@ -37,6 +37,7 @@ type Repository struct {
 
 	trustMu sync.Mutex
 	trust   *trust
+	known   Known
 }
 
 // Init makes the repository in an empty store, or accepts the one that the same

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/ed25519"
 	"fmt"
+	"slices"
 
 	"github.com/vmstate/vmstate/pkg/repository/keys"
 )
@@ -13,6 +14,22 @@ type trust struct {
 	chain map[uint32]ed25519.PublicKey
 	// said is the word on each epoch, nil where there is none.
 	said map[uint32]*keys.Distrust
+}
+
+// Known is what a reader knows of the signing keys by another way than the store, which could hide it: a bucket in
+// wrong hands may show an epoch's successor, or what is distrusted, to nobody.
+type Known struct {
+	// Epoch is the latest that was seen; 0 if none was.
+	Epoch uint32
+	// Distrusted are epochs of which the store must say what is still believed.
+	Distrusted []uint32
+}
+
+// Expect has backups refused where the store does not show what is known.
+func (r *Repository) Expect(k Known) {
+	r.trustMu.Lock()
+	defer r.trustMu.Unlock()
+	r.known = k
 }
 
 // believed is ErrNotAuthentic for a commit whose signing key is distrusted and that no cut names. It costs nothing
@@ -45,6 +62,10 @@ func (r *Repository) distrust(ctx context.Context, epoch uint32) (*keys.Distrust
 		}
 		r.trust = t
 	}
+	if _, shown := r.trust.chain[r.known.Epoch]; r.known.Epoch > 0 && !shown {
+		return nil, fmt.Errorf("%w: the keys are of epoch %d by now, and %q is gone or does not follow: somebody may hide what is distrusted",
+			ErrNotAuthentic, r.known.Epoch, keys.EpochKey(r.known.Epoch))
+	}
 	if _, later := r.trust.chain[epoch+1]; !later {
 		return nil, nil
 	}
@@ -54,6 +75,9 @@ func (r *Repository) distrust(ctx context.Context, epoch uint32) (*keys.Distrust
 	d, err := keys.ReadDistrust(ctx, r.store, r.format, epoch, r.trust.chain)
 	if err != nil {
 		return nil, err
+	}
+	if d == nil && slices.Contains(r.known.Distrusted, epoch) {
+		return nil, fmt.Errorf("%w (epoch %d), and what of it is still believed is not in the store: see the findings of the VMStateStore", ErrDistrusted, epoch)
 	}
 	r.trust.said[epoch] = d
 	return d, nil

@@ -211,7 +211,7 @@ func (p *pages) add(o keys.Origin, files ticket.Excerpt) error {
 func (r *Repository) through(store objectstore.Store) *Repository {
 	return &Repository{
 		store: store, format: r.format, id: r.id, keys: r.keys, identities: r.identities, handed: r.handed,
-		pinned: r.pinned, epochs: map[uint32]*keys.Epoch{},
+		pinned: r.pinned, known: r.known, epochs: map[uint32]*keys.Epoch{},
 	}
 }
 
@@ -256,12 +256,13 @@ type Answer struct {
 }
 
 // AnswerTo opens the keys that a request asks for, from what is in it alone. A request for keys that its backup does
-// not need is ErrNotAuthentic. rootKey is as for OpenWithIdentities.
-func AnswerTo(ctx context.Context, q *ticket.Request, ids []age.Identity, rootKey ed25519.PublicKey) (*Answer, error) {
+// not need is ErrNotAuthentic, as is one that leaves out what is known. rootKey is as for OpenWithIdentities.
+func AnswerTo(ctx context.Context, q *ticket.Request, ids []age.Identity, rootKey ed25519.PublicKey, known Known) (*Answer, error) {
 	r, err := OpenWithIdentities(ctx, q.Excerpt.Store(), ids, rootKey)
 	if err != nil {
 		return nil, err
 	}
+	r.Expect(known)
 	if r.id != q.Repository {
 		return nil, fmt.Errorf("%w: the request is for repository %s and shows %s", ErrNotAuthentic, q.Repository, r.id)
 	}

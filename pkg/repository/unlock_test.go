@@ -55,7 +55,7 @@ func answerTo(t *testing.T, q *ticket.Request, ids []age.Identity, root []byte) 
 	t.Helper()
 	sent, err := ticket.Decode(q.Encode())
 	must(t, err)
-	return repository.AnswerTo(t.Context(), sent, ids, root)
+	return repository.AnswerTo(t.Context(), sent, ids, root, repository.Known{})
 }
 
 // twoMachines are a chain of three backups of one machine, and one of another.

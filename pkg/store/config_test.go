@@ -37,3 +37,28 @@ func TestMounts(t *testing.T) {
 		}
 	}
 }
+
+// A Job is told which keys it must find in the bucket: those that this cluster has made, and taken back.
+func TestConfigKnown(t *testing.T) {
+	for name, tc := range map[string]struct {
+		has      int64
+		distrust []int64
+		epoch    uint32
+		want     []uint32
+	}{
+		"Elsewhere":  {0, []int64{1}, 0, nil},
+		"First":      {1, nil, 1, nil},
+		"Distrusted": {3, []int64{1, 2}, 3, []uint32{1, 2}},
+		"NotYetOver": {2, []int64{2}, 2, nil},
+	} {
+		s := &v1alpha1.VMStateStore{}
+		s.Status.KeyEpoch = tc.has
+		for _, n := range tc.distrust {
+			s.Spec.Distrust = append(s.Spec.Distrust, v1alpha1.EpochDistrust{Epoch: n})
+		}
+		c := Config(s)
+		if c.KeyEpoch != tc.epoch || !cmp.Equal(c.Distrusted, tc.want) {
+			t.Errorf("%s: told of epoch %d and distrusted %v, want %d and %v", name, c.KeyEpoch, c.Distrusted, tc.epoch, tc.want)
+		}
+	}
+}

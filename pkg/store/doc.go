@@ -67,7 +67,19 @@ func Config(s *v1alpha1.VMStateStore) *moverconfig.Store {
 	} else if as != nil && as.InstanceRole != nil {
 		c.InstanceRole = true
 	}
+	c.KeyEpoch, c.Distrusted = Known(s)
 	return c
+}
+
+// Known is what this cluster knows of the signing keys of a store, whatever the bucket shows: the latest epoch, and
+// those whose key it has taken back. Only a cluster that has the keys can have done so.
+func Known(s *v1alpha1.VMStateStore) (epoch uint32, distrusted []uint32) {
+	for _, d := range s.Spec.Distrust {
+		if d.Epoch < s.Status.KeyEpoch {
+			distrusted = append(distrusted, uint32(d.Epoch))
+		}
+	}
+	return uint32(s.Status.KeyEpoch), distrusted
 }
 
 // Mounts are what a mover needs to reach a store. They are optional: the program says what is

@@ -52,6 +52,10 @@ type Store struct {
 	// SigningKey is the root signing key in base64 (status.signingKey) that every
 	// backup read must go back to; empty if it is not known.
 	SigningKey string `json:"signingKey,omitempty"`
+	// KeyEpoch is the latest epoch of keys that this cluster has seen, Distrusted are those whose signing key it has
+	// taken back: a restore from a store that hides either is refused.
+	KeyEpoch   uint32   `json:"keyEpoch,omitempty"`
+	Distrusted []uint32 `json:"distrusted,omitempty"`
 }
 
 // Lock is spec.s3.objectLock: Mode is Governance or Compliance.
