@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -192,6 +193,7 @@ func exportConfig(in Observed) moverconfig.Config {
 	}
 	if in.Parent != nil {
 		e.Parent = &moverconfig.Commit{Key: in.Parent.Key, Digest: in.Parent.Digest}
+		e.Damaged = damaged(in)
 	}
 	for i, v := range disksOf(s) {
 		d := moverconfig.Disk{Name: v.Name, Mode: moverconfig.Mode(v.VolumeMode), SizeBytes: v.SizeBytes}
@@ -202,6 +204,32 @@ func exportConfig(in Observed) moverconfig.Config {
 		e.State = &moverconfig.State{VolumeName: v.Name, Digest: s.Moment.StateDigest}
 	}
 	return moverconfig.Config{Store: store.Config(in.Store), Export: e}
+}
+
+// damaged are the objects that the verification found damaged and that the parent may reach: those
+// of the same virtual machine. Others' would only fill the Job's environment.
+func damaged(in Observed) []string {
+	v := in.Store.Status.Verification
+	if v == nil {
+		return nil
+	}
+	var out []string
+	for _, f := range v.Damaged {
+		if chain := chainOf(f.Key); chain != "" && chain == chainOf(in.Parent.Key) {
+			out = append(out, f.Key)
+		}
+	}
+	return out
+}
+
+// chainOf is the folder of a virtual machine that an object of a store lies in, behind the one of
+// its kind; "" for an object of no virtual machine.
+func chainOf(key string) string {
+	parts := strings.SplitN(key, "/", 3)
+	if len(parts) < 3 {
+		return ""
+	}
+	return parts[1]
 }
 
 // exporting records how far the Job is.

@@ -156,3 +156,40 @@ func TestPlanStartsExport(t *testing.T) {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 }
+
+// TestExportDamaged: what the verification of the store found damaged is sent again by the machine
+// that it belongs to.
+func TestExportDamaged(t *testing.T) {
+	const mine, others = "r/0aaa/1/p1-000001", "r/0bbb/1/p1-000001"
+	parent := &v1alpha1.CommitRef{Key: "c/0aaa/0000000006-1", Digest: two, Sequence: 6}
+	found := func(keys ...string) *v1alpha1.VerificationStatus {
+		v := &v1alpha1.VerificationStatus{}
+		for _, key := range keys {
+			v.Damaged = append(v.Damaged, v1alpha1.CatalogueFault{Key: key, Message: "is gone"})
+		}
+		return v
+	}
+	tests := map[string]struct {
+		reason string
+		parent *v1alpha1.CommitRef
+		found  *v1alpha1.VerificationStatus
+		want   []string
+	}{
+		"NeverVerified": {parent: parent},
+		"Whole":         {parent: parent, found: found()},
+		"Damaged":       {parent: parent, found: found(mine, "r/0aaa/1/k1.age"), want: []string{mine, "r/0aaa/1/k1.age"}},
+		"Others":        {reason: "no parent reaches another machine's objects", parent: parent, found: found(others, mine), want: []string{mine}},
+		"OfNoMachine":   {parent: parent, found: found("repository", "k/1", "")},
+		"First":         {reason: "without a parent all is sent", found: found(mine)},
+		"OddParent":     {parent: &v1alpha1.CommitRef{Key: "p"}, found: found("repository", mine)},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			in := at(momentOf, cutOf, reads(one))
+			in.Parent, in.Store.Status.Verification = tc.parent, tc.found
+			if diff := cmp.Diff(tc.want, exportConfig(in).Export.Damaged); diff != "" {
+				t.Errorf("%s (-want +got):\n%s", tc.reason, diff)
+			}
+		})
+	}
+}
