@@ -72,7 +72,11 @@ func (r *BackupReconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctr
 		d = d.Settle(answers)
 	}
 	if d.Farewell != "" && err == nil {
-		note(r.Events, b, remark{corev1.EventTypeWarning, "StaysInStore", "Delete", d.Farewell})
+		reason := "StaysInStore"
+		if d.NotInStore {
+			reason = "NotInStore"
+		}
+		note(r.Events, b, remark{corev1.EventTypeWarning, reason, "Delete", d.Farewell})
 	}
 	if apierrors.IsConflict(err) {
 		return ctrl.Result{RequeueAfter: time.Second}, r.report(ctx, b, d, false)

@@ -187,6 +187,8 @@ const (
 	ReasonAdopted = "Adopted"
 	// ReasonCommitMissing: the backup's record is not in the store, or another one is in its place.
 	ReasonCommitMissing = "CommitMissing"
+	// ReasonCommitDamaged: the backup's record is in the store, and cannot be used.
+	ReasonCommitDamaged = "CommitDamaged"
 	// ReasonMaintained: the last pass of maintenance did what there was to do.
 	ReasonMaintained = "Maintained"
 	// ReasonMaintenanceHeld: of a part of the store nothing was deleted, since it cannot be relied on.

@@ -134,6 +134,8 @@ type Decision struct {
 	Warnings []string
 	// Farewell is what a person should know when the backup is let go of; "" if nothing.
 	Farewell string
+	// NotInStore says that the farewell is to a backup that its store was seen to lack.
+	NotInStore bool
 	// RequeueAfter is when a wait ends that nothing else ends; 0 if something will wake us.
 	RequeueAfter time.Duration
 }

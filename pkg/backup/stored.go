@@ -8,6 +8,7 @@ import (
 
 	"github.com/vmstate/vmstate/api/v1alpha1"
 	"github.com/vmstate/vmstate/pkg/action"
+	"github.com/vmstate/vmstate/pkg/store"
 )
 
 // wantsRemoval says that the backup goes from its store when its object is deleted.
@@ -44,6 +45,11 @@ func removeFromStore(in Observed, d Decision) Decision {
 		d.Farewell = "the namespace is being deleted: the backup stays in its store"
 	case in.Store == nil:
 		d.Farewell = fmt.Sprintf("VMStateStore %q does not exist any more: the backup stays in its bucket", b.Spec.StoreRef.Name)
+	case store.Missing(b):
+		d.NotInStore = true
+		d.Farewell = fmt.Sprintf("VMStateStore %q was seen to lack the backup, so there is nothing to remove: %s; "+
+			"if the bucket is brought back, kubectl vmstate import makes it an object again",
+			b.Spec.StoreRef.Name, meta.FindStatusCondition(b.Status.Conditions, v1alpha1.ConditionVerified).Message)
 	default:
 		d.Waiting = "waiting until maintenance of store " + in.Store.Name + " has removed the backup" + because(unmaintained(in.Store)) +
 			"; to let go of it and leave the data, set deletionPolicy to Retain"

@@ -28,6 +28,11 @@ func TestPlanStored(t *testing.T) {
 	held := func(in *Observed) { in.Backup.Finalizers = []string{v1alpha1.FinalizerStored} }
 	retain := func(in *Observed) { in.Backup.Spec.DeletionPolicy = v1alpha1.DeletionRetain }
 	deleted := func(in *Observed) { in.Backup.DeletionTimestamp = &now }
+	marked := func(reason string) func(*Observed) {
+		return func(in *Observed) {
+			in.Backup.Status.Conditions = []metav1.Condition{{Type: v1alpha1.ConditionVerified, Status: "False", Reason: reason, Message: "not there"}}
+		}
+	}
 	on := []action.Action{action.AddFinalizer{Finalizer: v1alpha1.FinalizerStored}}
 	off := []action.Action{action.RemoveFinalizer{Finalizer: v1alpha1.FinalizerStored}}
 	tests := map[string]struct {
@@ -46,6 +51,9 @@ func TestPlanStored(t *testing.T) {
 		"NoMaintenance": {stored(held, deleted, func(in *Observed) {
 			in.Store.Status.Conditions = append(in.Store.Status.Conditions, metav1.Condition{Type: v1alpha1.ConditionMaintained, Status: "False", Message: "set spec.maintenance"})
 		}), nil, "set spec.maintenance"},
+		"Missing":         {stored(held, deleted, marked(v1alpha1.ReasonCommitMissing)), off, "there is nothing to remove: not there"},
+		"Damaged":         {stored(held, deleted, marked(v1alpha1.ReasonCommitDamaged)), nil, "waiting until maintenance of store main"},
+		"MissingStays":    {stored(held, marked(v1alpha1.ReasonCommitMissing)), nil, ""},
 		"DeletedNotStore": {stored(deleted), nil, ""},
 	}
 	for name, tc := range tests {
@@ -53,6 +61,9 @@ func TestPlanStored(t *testing.T) {
 			d := Plan(tc.in)
 			if diff := cmp.Diff(tc.want, d.Actions); diff != "" {
 				t.Errorf("actions (-want +got):\n%s", diff)
+			}
+			if d.NotInStore != (name == "Missing") {
+				t.Errorf("not in the store: %v", d.NotInStore)
 			}
 			if said := d.Farewell + d.Waiting; !strings.Contains(said, tc.says) || tc.says == "" && said != "" {
 				t.Errorf("says %q", said)

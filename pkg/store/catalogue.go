@@ -245,8 +245,15 @@ func says(b *v1alpha1.VMStateBackup, want metav1.Condition) bool {
 	return c != nil && c.Status == want.Status && c.Reason == want.Reason && c.Message == want.Message
 }
 
-// lost says that the store was seen to lack this backup.
+// lost says that the store was seen to lack this backup, or to hold a record that is of no use.
 func lost(b *v1alpha1.VMStateBackup) bool {
+	c := meta.FindStatusCondition(b.Status.Conditions, v1alpha1.ConditionVerified)
+	return c != nil && (c.Reason == v1alpha1.ReasonCommitMissing || c.Reason == v1alpha1.ReasonCommitDamaged)
+}
+
+// Missing says that the store was seen to lack this backup's record: nothing of it can be removed
+// there. One whose record is damaged can be.
+func Missing(b *v1alpha1.VMStateBackup) bool {
 	c := meta.FindStatusCondition(b.Status.Conditions, v1alpha1.ConditionVerified)
 	return c != nil && c.Reason == v1alpha1.ReasonCommitMissing
 }

@@ -231,6 +231,19 @@ func TestCatalogueActs(t *testing.T) {
 				Message: "the backup's record is not in the store: it cannot be restored from there",
 			}}},
 		},
+		"Unusable": {
+			"it is there, and maintenance can remove it", at(probed(0, "True"), listing(v1alpha1.ScopeNone), told(v1alpha1.CatalogueResult{
+				Through: a1.Commit.Key, Damaged: []v1alpha1.CatalogueFault{{Key: a1.Commit.Key, Message: "cut"}},
+			}), func(in *Observed) {
+				b := own("x", a1.Commit)
+				b.Status.Conditions = []metav1.Condition{{Type: "Verified", Status: "False", Reason: v1alpha1.ReasonCommitMissing}}
+				in.Backups = []v1alpha1.VMStateBackup{b}
+			}),
+			[]action.Action{action.MarkBackup{Name: "x", UID: "backup-x", Condition: metav1.Condition{
+				Type: "Verified", Status: "False", Reason: v1alpha1.ReasonCommitDamaged, ObservedGeneration: 1,
+				Message: "its record in the store cannot be used: cut: it cannot be restored from there",
+			}}},
+		},
 		"Back": {
 			"", at(probed(0, "True"), listing(v1alpha1.ScopeNone), page, func(in *Observed) {
 				b := own("x", a1.Commit)

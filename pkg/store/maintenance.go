@@ -98,10 +98,10 @@ func maintenanceInterval(s *v1alpha1.VMStateStore) time.Duration {
 }
 
 // removable says that a backup was deleted by somebody who wants it gone from the store as well,
-// and that no restore stands on it.
+// that the store was not seen to lack, and that no restore stands on.
 func (in Observed) removable(b *v1alpha1.VMStateBackup) bool {
 	return b.DeletionTimestamp != nil && b.Spec.DeletionPolicy == v1alpha1.DeletionDelete && slices.Contains(b.Finalizers, v1alpha1.FinalizerStored) &&
-		b.Status.Export != nil && b.Status.Export.Commit != nil && !slices.Contains(in.InUse, b.Status.Export.Commit.Key)
+		b.Status.Export != nil && b.Status.Export.Commit != nil && !Missing(b) && !slices.Contains(in.InUse, b.Status.Export.Commit.Key)
 }
 
 func maintenanceJob(in Observed) job.Spec {
@@ -115,7 +115,7 @@ func maintenanceJob(in Observed) job.Spec {
 		if b.Status.CompletedAt == nil && b.Status.VM != nil && len(told.Alive) < maxTold {
 			told.Alive = append(told.Alive, moverconfig.Writer{VMUID: string(b.Status.VM.UID), BackupUID: string(b.UID)})
 		}
-		if b.Status.Export == nil || b.Status.Export.Commit == nil || lost(b) {
+		if b.Status.Export == nil || b.Status.Export.Commit == nil {
 			continue
 		}
 		c := *b.Status.Export.Commit
@@ -126,7 +126,7 @@ func maintenanceJob(in Observed) job.Spec {
 			continue
 		}
 		chain, sequence, ok := chainOf(c.Key)
-		if ok && b.DeletionTimestamp == nil && sequence > newest[chain].Sequence {
+		if ok && !lost(b) && b.DeletionTimestamp == nil && sequence > newest[chain].Sequence {
 			newest[chain] = c
 		}
 	}

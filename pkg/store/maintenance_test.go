@@ -1,6 +1,7 @@
 package store
 
 import (
+	"encoding/json"
 	"testing"
 	"time"
 
@@ -11,6 +12,7 @@ import (
 	"github.com/vmstate/vmstate/api/v1alpha1"
 	"github.com/vmstate/vmstate/pkg/action"
 	"github.com/vmstate/vmstate/pkg/job"
+	"github.com/vmstate/vmstate/pkg/mover/config"
 )
 
 func maintained(in *Observed) {
@@ -83,6 +85,45 @@ func TestMaintenanceJob(t *testing.T) {
 	}}}
 	if diff := cmp.Diff(want, Plan(in).Actions); diff != "" {
 		t.Errorf("only this Job sees the credential that deletes (-want +got):\n%s", diff)
+	}
+}
+
+// TestMaintenanceOfLost: what the store was seen to lack is neither removed nor relied on, and
+// hurries nobody; a record that is of no use is removed.
+func TestMaintenanceOfLost(t *testing.T) {
+	tests := map[string]struct {
+		reason  string
+		deleted bool
+		remove  int
+		known   int
+	}{
+		"MissingDeleted": {v1alpha1.ReasonCommitMissing, true, 0, 0},
+		"Missing":        {v1alpha1.ReasonCommitMissing, false, 0, 0},
+		"DamagedDeleted": {v1alpha1.ReasonCommitDamaged, true, 1, 0},
+		"Damaged":        {v1alpha1.ReasonCommitDamaged, false, 0, 0},
+		"HurtDeleted":    {v1alpha1.ReasonDamaged, true, 1, 0},
+		"Hurt":           {v1alpha1.ReasonDamaged, false, 0, 1},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			b := own("x", ref(chainA, 2))
+			if tc.deleted {
+				b = deleted("x", ref(chainA, 2))
+			}
+			b.Status.Conditions = []metav1.Condition{{Type: v1alpha1.ConditionVerified, Status: "False", Reason: tc.reason}}
+			run, ok := Plan(at(probed(time.Minute, "True"), maintained, cleaning, with(b))).Actions[0].(action.RunJob)
+			if !ok {
+				t.Fatal("no Job is made")
+			}
+			var c config.Config
+			if err := json.Unmarshal(run.Job.Config, &c); err != nil || len(c.Maintain.Remove) != tc.remove || len(c.Maintain.Known) != tc.known {
+				t.Errorf("told to remove %v, and that known are %v, %v", c.Maintain.Remove, c.Maintain.Known, err)
+			}
+			m := Plan(at(probed(time.Minute, "True"), maintained, with(b))).Status.Maintenance
+			if begun := m != nil && m.JobName != ""; begun != (tc.remove > 0) {
+				t.Errorf("begun: %v", begun)
+			}
+		})
 	}
 }
 

@@ -162,7 +162,7 @@ func (p *page) compare() {
 		there[f.Key] = true
 		p.find(v1alpha1.FindingDamaged, f.Key, nil, f.Message)
 		for _, b := range p.byKey[f.Key] {
-			p.refuse(b, "its record in the store cannot be used: "+f.Message)
+			p.refuse(b, v1alpha1.ReasonCommitDamaged, "its record in the store cannot be used: "+f.Message)
 		}
 	}
 	for _, f := range p.result.Missing {
@@ -203,10 +203,10 @@ func (p *page) meet(b *v1alpha1.VMStateBackup, e *v1alpha1.CatalogueEntry) {
 	other := commitOf(b).Digest != e.Commit.Digest
 	switch {
 	case other && waits(b):
-		p.refuse(b, fmt.Sprintf("the record at that key has the digest %s, not the one of spec.commit", e.Commit.Digest))
+		p.refuse(b, v1alpha1.ReasonCommitMissing, fmt.Sprintf("the record at that key has the digest %s, not the one of spec.commit", e.Commit.Digest))
 	case other:
 		p.find(v1alpha1.FindingReplaced, e.Commit.Key, b, "another record is in the place of this backup's: "+e.Commit.Digest)
-		p.refuse(b, "another record is in the place of this backup's in the store")
+		p.refuse(b, v1alpha1.ReasonCommitMissing, "another record is in the place of this backup's in the store")
 	case waits(b):
 		p.actions = append(p.actions, action.FillBackup{Name: b.Name, UID: b.UID, Entry: e})
 	case lost(b):
@@ -239,7 +239,7 @@ func (p *page) miss(b *v1alpha1.VMStateBackup, key string) {
 	if !waits(b) && b.Status.CompletedAt != nil && b.Status.Failure == nil {
 		p.find(v1alpha1.FindingMissing, key, b, "the backup's record is not in the store any more")
 	}
-	p.refuse(b, "the backup's record is not in the store")
+	p.refuse(b, v1alpha1.ReasonCommitMissing, "the backup's record is not in the store")
 }
 
 // since is when an object began to stand for its commit.
@@ -251,14 +251,14 @@ func since(b *v1alpha1.VMStateBackup) *metav1.Time {
 }
 
 // refuse ends an object that waits, and marks one that was whole.
-func (p *page) refuse(b *v1alpha1.VMStateBackup, why string) {
+func (p *page) refuse(b *v1alpha1.VMStateBackup, reason, why string) {
 	switch {
 	case waits(b):
 		p.actions = append(p.actions, action.FillBackup{Name: b.Name, UID: b.UID, Failure: &v1alpha1.Failure{
-			Reason: v1alpha1.ReasonCommitMissing, Message: why + "; kubectl vmstate list shows what the store holds",
+			Reason: reason, Message: why + "; kubectl vmstate list shows what the store holds",
 		}})
-	case b.Status.Failure == nil && b.DeletionTimestamp == nil && !lost(b):
-		p.mark(b, metav1.ConditionFalse, v1alpha1.ReasonCommitMissing, why+": it cannot be restored from there")
+	case b.Status.Failure == nil && b.DeletionTimestamp == nil && !(lost(b) && Missing(b) == (reason == v1alpha1.ReasonCommitMissing)):
+		p.mark(b, metav1.ConditionFalse, reason, why+": it cannot be restored from there")
 	}
 }
 
