@@ -63,3 +63,12 @@ func (c *counted) Delete(ctx context.Context, key string) error {
 	c.count(func(r *Requests) { r.Delete++ })
 	return c.Deleter.Delete(ctx, key)
 }
+
+// remove deletes a key with every version that the bucket keeps of it.
+func (c *counted) remove(ctx context.Context, key string) error {
+	if _, ok := c.Deleter.(objectstore.Versioned); !ok {
+		return c.Delete(ctx, key)
+	}
+	c.count(func(r *Requests) { r.List++; r.Delete++ })
+	return objectstore.Remove(ctx, c.Deleter, key)
+}

@@ -2,6 +2,7 @@ package repository
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -106,7 +107,13 @@ func (m *machine) delete(ctx context.Context, info objectstore.Info, reason stri
 	}
 	m.spec.Report(Act{Kind: ActDelete, Key: info.Key, Bytes: info.Size, Reason: reason})
 	if !m.spec.DryRun {
-		if err := m.store.Delete(ctx, info.Key); err != nil {
+		err := m.store.remove(ctx, info.Key)
+		if errors.Is(err, objectstore.ErrLocked) {
+			m.result.Locked.add(info.Size)
+			m.wait(info.Key, info.Size)
+			return false, nil
+		}
+		if err != nil {
 			return false, err
 		}
 	}
