@@ -1,6 +1,7 @@
 package objectstore
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -23,6 +24,8 @@ type Oldest struct {
 	mu      sync.Mutex
 	covered map[string]string // the oldest version of each key that has something over it
 	blind   bool              // versions cannot be listed here
+	// What the lists have shown: objects, and among them any with a version's name.
+	looked, versions bool
 }
 
 var _ Deleter = (*Oldest)(nil)
@@ -105,12 +108,35 @@ func (o *Oldest) list(ctx context.Context, prefix string, yield func(Info, error
 		if err != nil {
 			return err
 		}
+		o.sawVersion(v.ID != "" || v.Marker)
 		if !g.add(v) {
 			return nil
 		}
 	}
 	g.end()
 	return nil
+}
+
+// sawVersion notes what an object was like: named says that the bucket keeps versions.
+func (o *Oldest) sawVersion(named bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.looked = true
+	o.versions = o.versions || named
+}
+
+// isPlain reports that nothing which was listed or made had a version's name, so that a
+// deletion need not look for older ones.
+func (o *Oldest) isPlain() bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.looked && !o.versions
+}
+
+func (o *Oldest) forget(key string) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	delete(o.covered, key)
 }
 
 func (o *Oldest) isBlind() bool {
@@ -161,26 +187,32 @@ func (g *oldestOf) end() bool {
 
 // Delete removes key with all its versions. ErrLocked if one of them may not go.
 func (o *Oldest) Delete(ctx context.Context, key string) error {
-	if o.isBlind() {
+	if _, keeps := o.inner.(Versioned); !keeps || o.isBlind() {
 		return o.inner.Delete(ctx, key)
+	}
+	if o.isPlain() {
+		return DeleteVersion(ctx, o.inner, key, "")
 	}
 	err := Remove(ctx, o.inner, key)
 	if err == nil {
-		o.mu.Lock()
-		delete(o.covered, key)
-		o.mu.Unlock()
+		o.forget(key)
 	}
 	return err
 }
 
-// Replace stores body over what is there, which must go: ErrLocked if it may not.
+// Replace stores body over what is there, which must go: ErrLocked if it may not. Done
+// again, it does not store what is on top already.
 func (o *Oldest) Replace(ctx context.Context, key string, body []byte) (Info, error) {
 	inner, ok := o.inner.(Deleter)
 	if !ok {
 		return Info{}, fmt.Errorf("replace %q: %w", key, ErrNotSupported)
 	}
-	info, err := inner.Replace(ctx, key, body)
-	if err != nil || info.VersionID == "" {
+	info, err := o.onTop(ctx, key, body)
+	if err == nil && info.Key == "" {
+		info, err = inner.Replace(ctx, key, body)
+		o.sawVersion(info.VersionID != "")
+	}
+	if err != nil || info.VersionID == "" || o.isBlind() {
 		return info, err
 	}
 	for v, err := range Versions(ctx, o.inner, key) {
@@ -196,6 +228,26 @@ func (o *Oldest) Replace(ctx context.Context, key string, body []byte) (Info, er
 		if err := DeleteVersion(ctx, o.inner, key, v.ID); err != nil {
 			return Info{}, fmt.Errorf("replace %q: what was there before: %w", key, err)
 		}
+	}
+	o.forget(key)
+	return info, nil
+}
+
+// onTop finds body on top of a key that is covered; otherwise the zero Info.
+func (o *Oldest) onTop(ctx context.Context, key string, body []byte) (Info, error) {
+	if o.version(key) == "" {
+		return Info{}, nil
+	}
+	info, err := o.inner.Stat(ctx, key)
+	if errors.Is(err, ErrNotFound) || err == nil && (info.Size != int64(len(body)) || info.VersionID == "") {
+		return Info{}, nil
+	}
+	if err != nil {
+		return Info{}, err
+	}
+	have, err := Get(ctx, o.inner, key, int64(len(body)))
+	if err != nil || !bytes.Equal(have, body) {
+		return Info{}, err
 	}
 	return info, nil
 }

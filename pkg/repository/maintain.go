@@ -170,7 +170,8 @@ func (r *Repository) SessionKey(vmUID, uid string) (string, error) {
 // pass is one pass over the repository.
 type pass struct {
 	repo    *Repository
-	store   *counted
+	store   objectstore.Deleter // counts, and looks through what was put over objects
+	counts  *requestCount
 	spec    MaintainSpec
 	lost    map[string]bool
 	before  map[string]int64 // candidates of the pass before: since when
@@ -191,7 +192,7 @@ func (r *Repository) Maintain(ctx context.Context, spec MaintainSpec) (MaintainR
 		return MaintainResult{}, err
 	}
 	err = p.all(ctx)
-	p.result.Requests = p.store.so()
+	p.result.Requests = p.counts.so()
 	if err != nil {
 		return p.result, fmt.Errorf("maintenance: %w", err)
 	}
@@ -216,7 +217,8 @@ func (r *Repository) newPass(ctx context.Context, spec MaintainSpec) (*pass, err
 	if spec.Judge == nil {
 		spec.Judge = func(context.Context, Session) (Fate, error) { return Unknown, nil }
 	}
-	store := &counted{Deleter: spec.Store}
+	counts := &requestCount{}
+	store := counts.of(spec.Store)
 	repo := r.over(store)
 	signers, err := keys.MaintenanceKeys(ctx, store, r.format)
 	if err != nil {
@@ -226,7 +228,7 @@ func (r *Repository) newPass(ctx context.Context, spec MaintainSpec) (*pass, err
 	if !slices.ContainsFunc(signers, func(k ed25519.PublicKey) bool { return spec.Key.Public().Equal(k) }) {
 		return nil, fmt.Errorf("%w: the maintenance key is not published in the repository", ErrForeign)
 	}
-	p := &pass{repo: repo, store: store, spec: spec, lost: map[string]bool{}, before: map[string]int64{}}
+	p := &pass{repo: repo, store: store, counts: counts, spec: spec, lost: map[string]bool{}, before: map[string]int64{}}
 	for _, key := range spec.Lost {
 		p.lost[key] = true
 	}
@@ -351,8 +353,8 @@ func (p *pass) writeCandidates(ctx context.Context, lists []string) error {
 		}
 	}
 	for _, key := range lists {
-		if err := p.store.Delete(ctx, key); err != nil {
-			return err
+		if err := p.store.Delete(ctx, key); err != nil && !errors.Is(err, objectstore.ErrLocked) {
+			return err // a list that a lock keeps is passed over for a later one
 		}
 	}
 	return nil

@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/vmstate/vmstate/pkg/objectstore"
 	"github.com/vmstate/vmstate/pkg/objectstore/faultstore"
 	"github.com/vmstate/vmstate/pkg/objectstore/memstore"
 	"github.com/vmstate/vmstate/pkg/repository"
@@ -29,7 +30,12 @@ type collector struct {
 
 func newCollector(t *testing.T) *collector {
 	t.Helper()
-	faults := faultstore.New(memstore.New(), faultstore.Faults{})
+	return newCollectorOn(t, memstore.New())
+}
+
+func newCollectorOn(t *testing.T, store objectstore.Store) *collector {
+	t.Helper()
+	faults := faultstore.New(store, faultstore.Faults{})
 	c := &collector{world: newWorld(t, faults), faults: faults, now: time.Unix(1_790_000_000, 0), dead: true}
 	var err error
 	c.key, err = keys.GenerateMaintenance(c.keys)

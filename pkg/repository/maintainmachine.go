@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 
 	"github.com/vmstate/vmstate/pkg/objectstore"
@@ -274,7 +275,8 @@ func (m *machine) marker(n layout.CommitName) []byte {
 // open reads what is in the place of each commit. A marker of a run that has no objects
 // hides nothing, and is believed by its size.
 func (m *machine) open(ctx context.Context) error {
-	for n, size := range m.listed {
+	for _, n := range slices.SortedFunc(maps.Keys(m.listed), bySequence) {
+		size := m.listed[n]
 		_, tombstone := m.tombstones[n]
 		if m.gone[n] || size == commit.MarkerBytes && !tombstone && len(m.runs[n.Run]) == 0 {
 			m.gone[n] = true

@@ -39,7 +39,8 @@ func (m *machine) sweep(ctx context.Context) error {
 // there; unknown says that one of them cannot be read.
 func (m *machine) heldByGoing(ctx context.Context) (held map[string]bool, unknown bool, err error) {
 	held = map[string]bool{}
-	for n, o := range m.going {
+	for _, n := range slices.SortedFunc(maps.Keys(m.going), bySequence) {
+		o := m.going[n]
 		if o == nil {
 			return nil, true, nil
 		}
@@ -87,7 +88,13 @@ func (m *machine) removeCommits(ctx context.Context) error {
 		m.spec.Report(Act{Kind: ActRemove, Key: key, Bytes: m.listed[n], Reason: "it has a tombstone, and nobody stands on it"})
 		m.deletes++
 		if !m.spec.DryRun {
-			if _, err := m.store.Replace(ctx, key, m.marker(n)); err != nil {
+			_, err := m.store.Replace(ctx, key, m.marker(n))
+			if errors.Is(err, objectstore.ErrLocked) {
+				m.result.Locked.add(m.listed[n])
+				m.wait(key, m.listed[n])
+				continue // it is there until its lock ends, and so is what it needs
+			}
+			if err != nil {
 				return err
 			}
 		}
@@ -107,7 +114,7 @@ func (m *machine) delete(ctx context.Context, info objectstore.Info, reason stri
 	}
 	m.spec.Report(Act{Kind: ActDelete, Key: info.Key, Bytes: info.Size, Reason: reason})
 	if !m.spec.DryRun {
-		err := m.store.remove(ctx, info.Key)
+		err := m.store.Delete(ctx, info.Key)
 		if errors.Is(err, objectstore.ErrLocked) {
 			m.result.Locked.add(info.Size)
 			m.wait(info.Key, info.Size)
@@ -161,7 +168,12 @@ func (m *machine) endTombstones(ctx context.Context) error {
 		if m.spec.DryRun {
 			continue
 		}
-		if err := m.store.Delete(ctx, key); err != nil {
+		err := m.store.Delete(ctx, key)
+		if errors.Is(err, objectstore.ErrLocked) {
+			m.result.Locked.add(0)
+			continue
+		}
+		if err != nil {
 			return err
 		}
 		m.result.Deleted.add(0)
