@@ -197,6 +197,8 @@ const (
 	ReasonMaintenanceFailed = "MaintenanceFailed"
 	// ReasonNoMaintenance: maintenance is not set up, suspended, or lacks the repository's keys.
 	ReasonNoMaintenance = "NoMaintenance"
+	// ReasonLocksLapse: the store has object lock, and no maintenance extends its locks.
+	ReasonLocksLapse = "LocksLapse"
 	// ReasonVerified: what was read back is as it was written.
 	ReasonVerified = "Verified"
 	// ReasonDamaged: something that was read back is not as it was written.

@@ -87,6 +87,12 @@ type MaintenanceResult struct {
 	WaitingBytes     int64 `json:"waitingBytes"`
 	LockedBytes      int64 `json:"lockedBytes"`
 	UnexplainedBytes int64 `json:"unexplainedBytes"`
+	// retainedObjects that backups need and the store locks, and those of them whose lock was
+	// extended. 0 in a store without object lock.
+	// +optional
+	RetainedObjects int64 `json:"retainedObjects,omitempty"`
+	// +optional
+	ExtendedObjects int64 `json:"extendedObjects,omitempty"`
 }
 
 // BackupVerdict is what reading back found of one backup.

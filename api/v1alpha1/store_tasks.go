@@ -164,10 +164,13 @@ type CatalogueStatus struct {
 // MaintenanceSpec says how a store is cleaned up.
 type MaintenanceSpec struct {
 	// credentialsSecretRef is a Secret with the keys accessKeyID and secretAccessKey of somebody
-	// who may also replace and delete under the prefix. Jobs that move data never see it.
+	// who may also replace and delete under the prefix: where the bucket keeps versions
+	// s3:DeleteObjectVersion as well, and with objectLock what the store's own credentials need
+	// for it. Jobs that move data never see it.
 	CredentialsSecretRef ObjectRef `json:"credentialsSecretRef"`
 	// intervalHours between two passes, and the time for which something must have been of no
-	// use before it is deleted: what can still be undone by hand. Default 24.
+	// use before it is deleted: what can still be undone by hand. Default 24. With objectLock a
+	// pass is made once a day at least, since it also extends the locks.
 	// +optional
 	// +kubebuilder:default=24
 	// +kubebuilder:validation:Minimum=1
@@ -200,6 +203,12 @@ type MaintenanceStatus struct {
 	// unexplainedBytes belong to nothing that is known; they are never deleted.
 	// +optional
 	UnexplainedBytes int64 `json:"unexplainedBytes,omitempty"`
+	// retainedObjects are what backups need and the store locks, as of the last pass;
+	// extendedObjects how often the lock of one was extended since the store was made.
+	// +optional
+	RetainedObjects int64 `json:"retainedObjects,omitempty"`
+	// +optional
+	ExtendedObjects int64 `json:"extendedObjects,omitempty"`
 	// held are chains of which nothing was deleted, with why; the first 20.
 	// +optional
 	// +listType=atomic

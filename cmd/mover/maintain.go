@@ -26,6 +26,7 @@ func maintain(ctx context.Context, p *program) (status v1alpha1.VMStateReportSta
 	out := &v1alpha1.MaintenanceResult{
 		Sessions: r.Sessions[:min(len(r.Sessions), maxFaults)], DeletedObjects: int64(r.Deleted.Objects), FreedBytes: r.Deleted.Bytes,
 		WaitingBytes: r.Waiting.Bytes, LockedBytes: r.Locked.Bytes, UnexplainedBytes: r.Unexplained.Bytes,
+		RetainedObjects: r.Retention.Reached, ExtendedObjects: r.Retention.Extended,
 	}
 	for _, c := range r.Removed {
 		out.Removed = append(out.Removed, v1alpha1.CommitRef{Key: c.Key, Digest: c.Digest})
@@ -38,6 +39,9 @@ func maintain(ctx context.Context, p *program) (status v1alpha1.VMStateReportSta
 	}
 	for _, h := range r.Held {
 		out.Held = fault(out.Held, h.VM, h.Err.Error())
+	}
+	for _, h := range r.Retention.Hurt {
+		out.Held = fault(out.Held, h.Key, "the locks of what it needs are not extended: "+h.Err.Error())
 	}
 	status.Maintenance = out
 	return status, nil

@@ -37,7 +37,7 @@ func (p *program) open() (rootKey []byte, err error) {
 	if p.env.Store, err = s3store.New(opt); err != nil {
 		return nil, err
 	}
-	p.env.ReadBytesPerSecond = p.config.Store.ReadBytesPerSecond
+	p.env.ReadBytesPerSecond, p.env.Lock = p.config.Store.ReadBytesPerSecond, p.config.Store.Lock
 	p.env.Known = repository.Known{Epoch: p.config.Store.KeyEpoch, Distrusted: p.config.Store.Distrusted}
 	return mover.RootKey(*p.config.Store)
 }

@@ -16,6 +16,8 @@ import (
 // MaintainResult is what one pass of cleaning up did.
 type MaintainResult struct {
 	repository.MaintainResult
+	// Retention is what was locked for longer, in a store with object lock.
+	Retention repository.ExtendResult
 	// Sessions are of nobody that the task told of.
 	Sessions []string
 }
@@ -72,7 +74,23 @@ func Maintain(ctx context.Context, e Env, c config.Maintain, now time.Time, keep
 	out.MaintainResult, err = repo.Maintain(ctx, spec)
 	slices.Sort(out.Sessions)
 	out.Sessions = slices.Compact(out.Sessions)
-	return out, err
+	if e.Lock == nil {
+		return out, err
+	}
+	return out, errors.Join(err, e.extendRetention(ctx, repo, now, &out.Retention)) // whatever kept the pass from deleting
+}
+
+// extendRetention has all that backups need locked for as long as the store says. What has
+// a tombstone since the pass is left to its time.
+func (e Env) extendRetention(ctx context.Context, repo *repository.Repository, now time.Time, out *repository.ExtendResult) (err error) {
+	store, ok := e.Store.(objectstore.Locker)
+	if !ok {
+		return fmt.Errorf("%w: the store cannot lock", ErrTask)
+	}
+	*out, err = repo.ExtendRetention(ctx, repository.ExtendSpec{
+		Store: store, Mode: objectstore.RetentionMode(e.Lock.Mode), For: time.Duration(e.Lock.Days) * 24 * time.Hour, Now: now,
+	})
+	return err
 }
 
 // maintenanceKey reads the mounted key, or makes one. Publishing it again is harmless.

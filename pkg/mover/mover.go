@@ -29,6 +29,7 @@ import (
 	"filippo.io/age"
 
 	"github.com/vmstate/vmstate/pkg/changedblocks"
+	"github.com/vmstate/vmstate/pkg/mover/config"
 	"github.com/vmstate/vmstate/pkg/objectstore"
 	"github.com/vmstate/vmstate/pkg/repository"
 	"github.com/vmstate/vmstate/pkg/repository/keys"
@@ -64,6 +65,8 @@ type Env struct {
 	Paths Paths
 	// Store that the task is about; nil where it needs none.
 	Store objectstore.Store
+	// Lock that maintenance extends; nil for none.
+	Lock *config.Lock
 	// DocumentsVolume is the name of the tree volume that the documents travel in.
 	DocumentsVolume string
 	// Holder is asked for keys by tasks that have no identity mounted; nil where nobody can be.

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/vmstate/vmstate/pkg/objectstore"
+	"github.com/vmstate/vmstate/pkg/repository/commit"
 	"github.com/vmstate/vmstate/pkg/repository/index"
 	"github.com/vmstate/vmstate/pkg/repository/keys"
 	"github.com/vmstate/vmstate/pkg/repository/layout"
@@ -57,8 +58,8 @@ type ExtendSpec struct {
 	// For is how long from now every object must be locked at least.
 	For time.Duration
 	Now time.Time
-	// Removed tells the backups that are to be removed: what they alone reach is left to
-	// its time. Nil for none.
+	// Removed tells further backups that are to be removed: what they alone reach is left
+	// to its time, as with those that have a tombstone. Nil for none.
 	Removed func(CommitRef) bool
 }
 
@@ -66,6 +67,16 @@ type ExtendSpec struct {
 type ExtendResult struct {
 	// Reached are all that backups reach, Extended those whose retention was extended.
 	Reached, Extended int64
+	// Hurt are backups whose records or tables do not tell what they reach, with why:
+	// what they alone reach was not extended.
+	Hurt []HurtRetention
+}
+
+// HurtRetention is a backup of which it is not known what it reaches.
+type HurtRetention struct {
+	// Key of its commit; empty for one that cannot be told from others.
+	Key string
+	Err error
 }
 
 // ExtendRetention extends the retention of every object that a backup reaches, of a
@@ -87,9 +98,15 @@ type extension struct {
 	spec    ExtendSpec
 	commits map[keys.ID][]*opened
 	result  ExtendResult
+	// tombstones of backups, by the keys of their commits.
+	tombstones map[string]commit.Digest
 }
 
 func (x *extension) all(ctx context.Context) error {
+	var err error
+	if x.tombstones, err = x.repo.announced(ctx); err != nil {
+		return err
+	}
 	if err := x.readCommits(ctx); err != nil {
 		return err
 	}
@@ -114,6 +131,7 @@ func compareID(a, b keys.ID) int { return slices.Compare(a[:], b[:]) }
 func (x *extension) readCommits(ctx context.Context) error {
 	for c, err := range x.repo.Commits(ctx) {
 		if isOfOne(err) {
+			x.result.Hurt = append(x.result.Hurt, HurtRetention{Err: err})
 			continue
 		}
 		if err != nil {
@@ -126,9 +144,40 @@ func (x *extension) readCommits(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
+		if d, announced := x.tombstones[o.ref.Key]; announced && d == o.digest {
+			continue
+		}
 		x.commits[o.header.VM] = append(x.commits[o.header.VM], o)
 	}
 	return nil
+}
+
+// announced finds the tombstones that a maintenance key has signed. Unlike whoever may not
+// stand on such a backup (tombstone), it does not count one whose signer is not known:
+// that would have locks end on somebody's word.
+func (r *Repository) announced(ctx context.Context) (map[string]commit.Digest, error) {
+	signers, err := keys.MaintenanceKeys(ctx, r.store, r.format)
+	if err != nil {
+		return nil, err
+	}
+	found := map[string]commit.Digest{}
+	for info, err := range r.store.List(ctx, layout.Tombstones) {
+		if err != nil {
+			return nil, fmt.Errorf("list tombstones: %w", err)
+		}
+		n, err := layout.ParseTombstone(info.Key)
+		if err != nil {
+			continue // not ours
+		}
+		object, err := objectstore.Get(ctx, r.store, info.Key, commit.MaxObject)
+		if err != nil && !errors.Is(err, objectstore.ErrNotFound) && !isBroken(readError(err)) {
+			return nil, fmt.Errorf("read tombstone %q: %w", info.Key, err)
+		}
+		if d, err := commit.VerifyTombstone(object, r.place(n), signers); err == nil {
+			found[keyOf(n)] = d
+		}
+	}
+	return found, nil
 }
 
 // machine extends what the backups of one virtual machine reach, and then their commits.
@@ -136,6 +185,10 @@ func (x *extension) machine(ctx context.Context, vm keys.ID) error {
 	reached := map[string]bool{}
 	for _, o := range x.commits[vm] {
 		err := x.repo.again(ctx, o.ref.Key, func() error { return x.reach(ctx, o, reached) })
+		if isOfOne(err) {
+			x.result.Hurt = append(x.result.Hurt, HurtRetention{Key: o.ref.Key, Err: err})
+			continue
+		}
 		if err != nil {
 			return fmt.Errorf("backup %q: %w", o.ref.Key, err)
 		}

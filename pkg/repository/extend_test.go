@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"testing"
 	"time"
 
@@ -12,6 +13,7 @@ import (
 	"github.com/vmstate/vmstate/pkg/objectstore/memstore"
 	"github.com/vmstate/vmstate/pkg/repository"
 	"github.com/vmstate/vmstate/pkg/repository/keys"
+	"github.com/vmstate/vmstate/pkg/repository/layout"
 )
 
 // locked is a world whose bucket has object lock and a clock of its own.
@@ -150,6 +152,61 @@ func TestExtendLeavesRemoved(t *testing.T) {
 	if r, err := l.inner.Retention(t.Context(), one.Key, ""); err != nil || r.Until.After(l.now.Add(policy+24*time.Hour)) {
 		t.Errorf("the commit that is to be removed was extended to %s, %v", r.Until, err)
 	}
+}
+
+// TestExtendLeavesAnnounced: a tombstone that a maintenance key has signed lets locks run out,
+// and one of somebody else does not.
+func TestExtendLeavesAnnounced(t *testing.T) {
+	t.Parallel()
+	first, second := chainOfTwo(5 << 18)
+	l := newLocked(t)
+	one := l.backup("one", nil, first)
+	two := l.backup("two", one, second)
+	key, err := keys.GenerateMaintenance(l.keys)
+	must(t, err)
+	_, err = l.writer.AddMaintenanceKey(t.Context(), key)
+	must(t, err)
+	thief, err := keys.GenerateMaintenance(l.keys)
+	must(t, err)
+	for signer, r := range map[*keys.MaintenanceKey]*repository.Result{key: one, thief: two} {
+		n, err := layout.ParseCommit(r.Key)
+		must(t, err)
+		_, err = l.faults.Create(t.Context(), layout.Tombstone(n.VM, n.Sequence, n.Run), repository.TombstoneBy(signer, l.keys, *r))
+		must(t, err)
+	}
+	l.now = l.now.Add(29 * 24 * time.Hour)
+	_, err = l.extend(nil)
+	must(t, err)
+	l.checkLocked(two.CommitRef, second)
+	if r, err := l.inner.Retention(t.Context(), one.Key, ""); err != nil || r.Until.After(l.now.Add(policy+24*time.Hour)) {
+		t.Errorf("the commit that is announced to go was extended to %s, %v", r.Until, err)
+	}
+}
+
+// TestExtendPastDamage: a backup whose tables are lost is named, and the locks of the others
+// are extended.
+func TestExtendPastDamage(t *testing.T) {
+	t.Parallel()
+	first, second := chainOfTwo(5 << 18)
+	l := newLocked(t)
+	one := l.backup("one", nil, first)
+	two := l.backup("two", one, second)
+	n, err := layout.ParseCommit(two.Key)
+	must(t, err)
+	l.now = l.now.Add(29 * 24 * time.Hour)
+	l.faults.Set(faultstore.Faults{Before: func(c faultstore.Call) error {
+		if strings.HasPrefix(c.Key, "r/") && strings.Contains(c.Key, n.Run.String()) && c.Op == faultstore.Open {
+			return objectstore.ErrNotFound
+		}
+		return nil
+	}})
+	got, err := l.extend(nil)
+	must(t, err)
+	l.faults.Set(faultstore.Faults{})
+	if len(got.Hurt) != 1 || got.Hurt[0].Key != two.Key || got.Hurt[0].Err == nil {
+		t.Errorf("hurt: %+v", got.Hurt)
+	}
+	l.checkLocked(one.CommitRef, first)
 }
 
 // TestExtendIgnoresCovers: a version that was put over an object does not keep the object

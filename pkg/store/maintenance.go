@@ -20,6 +20,8 @@ const (
 	maintainEvery = 24 * time.Hour
 	// maintainLimit bounds one pass; what is left follows with the next one.
 	maintainLimit = 6 * time.Hour
+	// generationDays is how much longer than asked for objects are locked (repository.Generation).
+	generationDays = 30
 	// maxRemovals and maxTold bound what one Job is told: it is told in its environment.
 	maxRemovals = 100
 	maxTold     = 200
@@ -53,7 +55,11 @@ func maintenanceChore() chore {
 				"the store could not be cleaned up, and is tried again: "+message)
 		},
 		idle: func(in Observed, d *Decision) {
-			conditions.False(in.target(d), v1alpha1.ConditionMaintained, v1alpha1.ReasonNoMaintenance, whyUnmaintained(in.Store))
+			reason, message := v1alpha1.ReasonNoMaintenance, whyUnmaintained(in.Store)
+			if lock := in.Store.Spec.S3.ObjectLock; lock != nil {
+				reason, message = v1alpha1.ReasonLocksLapse, message+"; "+lapsing(lock)
+			}
+			conditions.False(in.target(d), v1alpha1.ConditionMaintained, reason, message)
 		},
 	}
 }
@@ -72,6 +78,13 @@ func whyUnmaintained(s *v1alpha1.VMStateStore) string {
 	}
 }
 
+// lapsing says what becomes of locks that no maintenance extends.
+func lapsing(lock *v1alpha1.ObjectLock) string {
+	return fmt.Sprintf("nor is any object lock extended: %d days after an object was written its lock ends, also if backups still need it. "+
+		"Maintenance extends the locks: it needs spec.maintenance, with credentials that may also s3:PutObjectRetention, not suspended, in the cluster with the repository's keys",
+		lock.RetentionDays+generationDays)
+}
+
 func maintenanceDue(in Observed) (time.Time, bool) {
 	s := in.Store
 	if whyUnmaintained(s) != "" {
@@ -85,9 +98,18 @@ func maintenanceDue(in Observed) (time.Time, bool) {
 		}
 	}
 	if m == nil || m.LastSucceededAt == nil {
-		return s.CreationTimestamp.Add(maintenanceInterval(s)), true
+		return s.CreationTimestamp.Add(passEvery(s)), true
 	}
-	return m.LastSucceededAt.Add(maintenanceInterval(s)), true
+	return m.LastSucceededAt.Add(passEvery(s)), true
+}
+
+// passEvery is how often a pass is made. One that extends locks is made each day: a lock is
+// extended when a week of it is left.
+func passEvery(s *v1alpha1.VMStateStore) time.Duration {
+	if s.Spec.S3.ObjectLock != nil {
+		return min(maintenanceInterval(s), maintainEvery)
+	}
+	return maintenanceInterval(s)
 }
 
 func maintenanceInterval(s *v1alpha1.VMStateStore) time.Duration {
@@ -164,7 +186,7 @@ func concludeMaintenance(in Observed, d *Decision) (done bool, wrong string) {
 	if r == nil {
 		return false, "it does not say what was removed"
 	}
-	if min(r.DeletedObjects, r.FreedBytes, r.WaitingBytes, r.LockedBytes, r.UnexplainedBytes) < 0 {
+	if min(r.DeletedObjects, r.FreedBytes, r.WaitingBytes, r.LockedBytes, r.UnexplainedBytes, r.RetainedObjects, r.ExtendedObjects) < 0 {
 		return false, "it counts less than nothing"
 	}
 	m := d.Status.Maintenance
@@ -181,6 +203,8 @@ func concludeMaintenance(in Observed, d *Decision) (done bool, wrong string) {
 	m.DeletedObjects += r.DeletedObjects
 	m.FreedBytes += r.FreedBytes
 	m.WaitingBytes, m.LockedBytes, m.UnexplainedBytes = r.WaitingBytes, r.LockedBytes, r.UnexplainedBytes
+	m.RetainedObjects = r.RetainedObjects
+	m.ExtendedObjects += r.ExtendedObjects
 	m.Held, m.Sessions = bounded(append(slices.Clone(r.Held), r.Stay...), maxHeld), r.Sessions[:min(len(r.Sessions), maxSessions)]
 	t := in.target(d)
 	if len(m.Held) == 0 {

@@ -2,6 +2,7 @@ package store
 
 import (
 	"encoding/json"
+	"strings"
 	"testing"
 	"time"
 
@@ -46,7 +47,15 @@ func TestMaintenanceDue(t *testing.T) {
 		"Keyless":   {"", at(ready, maintained, with(gone), func(in *Observed) { in.Store.Status.KeysSecretName = "" }), false},
 		"NotReady":  {"an outage is not a reason to delete", at(probed(time.Minute, "False"), maintained, with(gone)), false},
 		"Nothing":   {"", at(ready, maintained), false},
-		"Daily":     {"", at(ready, maintained, func(in *Observed) { in.Store.CreationTimestamp = metav1.NewTime(noon.Add(-24 * time.Hour)) }, listed), true},
+		"LocksDaily": {"locks are extended each day", at(ready, maintained, objectLocked, func(in *Observed) {
+			in.Store.Spec.Maintenance.IntervalHours = 720
+			in.Store.CreationTimestamp = metav1.NewTime(noon.Add(-24 * time.Hour))
+		}, listed), true},
+		"Monthly": {"", at(ready, maintained, func(in *Observed) {
+			in.Store.Spec.Maintenance.IntervalHours = 720
+			in.Store.CreationTimestamp = metav1.NewTime(noon.Add(-24 * time.Hour))
+		}, listed), false},
+		"Daily": {"", at(ready, maintained, func(in *Observed) { in.Store.CreationTimestamp = metav1.NewTime(noon.Add(-24 * time.Hour)) }, listed), true},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -54,6 +63,24 @@ func TestMaintenanceDue(t *testing.T) {
 				t.Errorf("%s: begun is %+v", tc.reason, m)
 			}
 		})
+	}
+}
+
+func objectLocked(in *Observed) {
+	in.Store.Spec.S3.ObjectLock = &v1alpha1.ObjectLock{Mode: "Governance", RetentionDays: 14}
+}
+
+// TestLocksLapse: whoever locks objects is told when nothing extends the locks, and what to set.
+func TestLocksLapse(t *testing.T) {
+	for name, change := range map[string]func(*Observed){
+		"None":      func(*Observed) {},
+		"Suspended": func(in *Observed) { maintained(in); in.Store.Spec.Maintenance.Suspend = true },
+		"Keyless":   func(in *Observed) { maintained(in); in.Store.Status.KeysSecretName = "" },
+	} {
+		c := meta.FindStatusCondition(Plan(at(probed(time.Minute, "True"), listed, objectLocked, change)).Status.Conditions, v1alpha1.ConditionMaintained)
+		if c == nil || c.Status != metav1.ConditionFalse || c.Reason != v1alpha1.ReasonLocksLapse || !strings.Contains(c.Message, "44 days") || !strings.Contains(c.Message, "spec.maintenance") {
+			t.Errorf("%s: %+v", name, c)
+		}
 	}
 }
 
@@ -131,7 +158,7 @@ func TestMaintenanceRecords(t *testing.T) {
 	gone, stays := deleted("x", ref(chainA, 2)), deleted("y", ref(chainB, 1))
 	in := at(probed(time.Minute, "True"), maintained, cleaning, with(gone, stays), status(func(*v1alpha1.CatalogueStatus) {}))
 	in.Chore = Task{Exists: true, Created: noon, Report: &v1alpha1.VMStateReportStatus{Outcome: v1alpha1.OutcomeSucceeded, Maintenance: &v1alpha1.MaintenanceResult{
-		Removed: []v1alpha1.CommitRef{{Key: ref(chainA, 2).Key, Digest: ref(chainA, 2).Digest}, {Key: "c/x", Digest: "y"}}, DeletedObjects: 3, FreedBytes: 9,
+		Removed: []v1alpha1.CommitRef{{Key: ref(chainA, 2).Key, Digest: ref(chainA, 2).Digest}, {Key: "c/x", Digest: "y"}}, DeletedObjects: 3, FreedBytes: 9, RetainedObjects: 7, ExtendedObjects: 2,
 		Held: []v1alpha1.CatalogueFault{{Key: chainB, Message: "a known backup is not listed"}},
 	}}}
 	d := Plan(in)
@@ -140,7 +167,7 @@ func TestMaintenanceRecords(t *testing.T) {
 	}
 	m := d.Status.Maintenance
 	c := meta.FindStatusCondition(d.Status.Conditions, v1alpha1.ConditionMaintained)
-	if m.RemovedBackups != 1 || m.DeletedObjects != 3 || m.FreedBytes != 9 || m.JobName != "" || c == nil || c.Reason != v1alpha1.ReasonMaintenanceHeld {
+	if m.RemovedBackups != 1 || m.DeletedObjects != 3 || m.FreedBytes != 9 || m.RetainedObjects != 7 || m.ExtendedObjects != 2 || m.JobName != "" || c == nil || c.Reason != v1alpha1.ReasonMaintenanceHeld {
 		t.Errorf("recorded %+v, said %+v", m, c)
 	}
 	in.Chore.Report.Maintenance = &v1alpha1.MaintenanceResult{FreedBytes: -1}
