@@ -109,11 +109,12 @@ bench: ## The engine against restic and kopia, with ratios; ARGS='-only unchange
 
 .PHONY: fuzz
 fuzz: ## Every fuzz target for FUZZTIME=20s each
-	@for p in $$(git grep -l '^func Fuzz' -- '*_test.go' | xargs -rn1 dirname | sort -u); do \
+	@failed=0; for p in $$(git grep -l '^func Fuzz' -- '*_test.go' | xargs -rn1 dirname | sort -u); do \
 		for f in $$(grep -ho '^func Fuzz[A-Za-z0-9_]*' $$p/*_test.go | cut -c6-); do \
-			echo "$$p $$f"; go test -C $$p -run '^$$' -fuzz "^$$f\$$" -fuzztime $(FUZZTIME) .; \
+			echo "$$p $$f"; \
+			go test -C $$p -run '^$$' -fuzz "^$$f\$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 50x . || failed=1; \
 		done; \
-	done
+	done; exit $$failed
 
 ##@ What tests need
 
