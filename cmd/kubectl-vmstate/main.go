@@ -78,7 +78,7 @@ func (a *app) command() *cobra.Command {
 	flags.StringVarP(&a.format, "format", "o", formatText, "what to print: text or json")
 	a.cluster.register(flags)
 	root.AddCommand(a.keygenCommand(), a.backupCommand(), a.listCommand(), a.showCommand(), a.restoreCommand(),
-		a.unlockCommand(), a.proveCommand(), a.verifyCommand(), a.salvageCommand(),
+		a.unlockCommand(), a.importCommand(), a.proveCommand(), a.verifyCommand(), a.salvageCommand(),
 		a.rewrapCommand(), a.rotateKeysCommand(), a.distrustCommand(), a.planCommand(), a.restoreFilesCommand())
 	for _, c := range append(root.Commands(), root) {
 		c.Args = usageArgs(c.Args)

@@ -73,7 +73,7 @@ func TestCluster(t *testing.T) {
 	cluster := kube.Shared(t)
 	bin := filepath.Dir(kube.Binary(t, "kubectl"))
 	all := commands()
-	all["asks"] = asks(cluster.Client)
+	all["asks"], all["lists"] = asks(cluster.Client), lists(cluster.Client)
 	setup := &setupJob{cluster: cluster.Client}
 	all["challenge"], all["answered"] = setup.challenge, setup.answered
 	testscript.Run(t, testscript.Params{
