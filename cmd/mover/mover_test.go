@@ -166,6 +166,12 @@ const keysName = "main-repository-keys"
 // the next pod.
 func (s *site) mountKeys(t *testing.T, name string) {
 	t.Helper()
+	s.mount(t, name, s.paths.RepositoryKeys)
+}
+
+// mount writes a Secret of keys to a folder.
+func (s *site) mount(t *testing.T, name, dir string) {
+	t.Helper()
 	secret := &corev1.Secret{}
 	err := s.cluster.Client.Get(t.Context(), client.ObjectKey{Namespace: s.namespace, Name: name}, secret)
 	if client.IgnoreNotFound(err) != nil {
@@ -175,7 +181,7 @@ func (s *site) mountKeys(t *testing.T, name string) {
 		t.Errorf("Secret %q of the repository's keys can be changed", name)
 	}
 	for name, body := range secret.Data {
-		write(t, filepath.Join(s.paths.RepositoryKeys, name), string(body))
+		write(t, filepath.Join(dir, name), string(body))
 	}
 }
 
