@@ -7,6 +7,7 @@ import (
 	"time"
 
 	batchv1 "k8s.io/api/batch/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
@@ -20,6 +21,7 @@ import (
 
 	"github.com/vmstate/vmstate/api/v1alpha1"
 	"github.com/vmstate/vmstate/pkg/action"
+	"github.com/vmstate/vmstate/pkg/metrics"
 	"github.com/vmstate/vmstate/pkg/store"
 )
 
@@ -29,6 +31,8 @@ type StoreReconciler struct {
 	// Live reads past the cache.
 	Live   client.Reader
 	Events events.EventRecorder
+	// Metrics may be nil.
+	Metrics *metrics.Metrics
 	// Image of vmstate, for its Jobs.
 	Image string
 	// Now is the clock; nil is the real one.
@@ -43,6 +47,9 @@ type StoreReconciler struct {
 func (r *StoreReconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 	s := &v1alpha1.VMStateStore{}
 	if err := r.Live.Get(ctx, req.NamespacedName, s); err != nil {
+		if apierrors.IsNotFound(err) {
+			r.Metrics.StoreGone(req.Namespace, req.Name)
+		}
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
 	seen, err := r.observe(ctx, s)
@@ -60,6 +67,9 @@ func (r *StoreReconciler) report(ctx context.Context, s *v1alpha1.VMStateStore, 
 	before := s.DeepCopy()
 	s.Status = d.Status
 	written, err := writeStatus(ctx, r.Client, before, s)
+	if err == nil {
+		r.Metrics.Store(s)
+	}
 	if written {
 		announce(r.Events, s, "Probe", before.Status.Conditions, s.Status.Conditions)
 	}

@@ -125,12 +125,15 @@ func setup(mgr ctrl.Manager, o options, config configuration) error {
 		return err
 	}
 	recorder := mgr.GetEventRecorder("vmstate")
+	measured := metrics.New(ctrlmetrics.Registry)
 	backups := &controllers.BackupReconciler{
 		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Guests: guests, Events: recorder,
-		Metrics: metrics.New(ctrlmetrics.Registry), Image: o.image, Process: processName(),
+		Metrics: measured, Image: o.image, Process: processName(),
 		Knowledge: snapshotset.NewKnowledge(config.Drivers),
 	}
-	stores := &controllers.StoreReconciler{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Events: recorder, Image: o.image}
+	stores := &controllers.StoreReconciler{
+		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Events: recorder, Metrics: measured, Image: o.image,
+	}
 	restores := &controllers.RestoreReconciler{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Guests: guests, Events: recorder, Image: o.image}
 	kept := &controllers.KeptReconciler{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Events: recorder}
 	for _, r := range []interface{ SetupWithManager(ctrl.Manager) error }{backups, stores, restores, kept} {

@@ -5,6 +5,12 @@
 //	vmstate_backup_window_seconds             between the two readings of the firmware state
 //	vmstate_backup_frozen_seconds             from the request to freeze until the release
 //	vmstate_backup_sent_bytes_total           bytes sent to stores
+//	vmstate_store_task_success_timestamp_seconds{namespace,store,task}
+//	                                          when a store was last listed, cleaned up or read back whole
+//	vmstate_store_task_failures{namespace,store,task}
+//	                                          failures of that task in a row
+//	vmstate_store_damaged_objects{namespace,store}
+//	                                          objects that reading back found damaged, at most 200
 package metrics
 
 import (
@@ -21,6 +27,8 @@ type Metrics struct {
 	window   prometheus.Histogram
 	frozen   prometheus.Histogram
 	sent     prometheus.Counter
+
+	succeeded, failures, damaged *prometheus.GaugeVec
 }
 
 // New makes the metrics and registers them.
@@ -43,7 +51,8 @@ func New(registry prometheus.Registerer) *Metrics {
 			Name: "vmstate_backup_sent_bytes_total", Help: "Bytes sent to stores, after compression and encryption.",
 		}),
 	}
-	registry.MustRegister(m.backups, m.attempts, m.window, m.frozen, m.sent)
+	m.stores()
+	registry.MustRegister(m.backups, m.attempts, m.window, m.frozen, m.sent, m.succeeded, m.failures, m.damaged)
 	return m
 }
 
