@@ -112,8 +112,9 @@ func driverOf(b *v1alpha1.VMStateBackup, disk string) string {
 	return ""
 }
 
-// suspectDisks are those of b that were not read in full, that audit found fault with, and that no backup
-// between the two has read in full.
+// suspectDisks are those of b that were not read in full, that audit found fault with, and that no audit
+// between the two has found in order. Another full reading between them proves nothing: it repairs what an
+// earlier backup was not told of, and does not notice.
 func suspectDisks(audit, b *v1alpha1.VMStateBackup, others []*v1alpha1.VMStateBackup) (disks []string) {
 	for _, found := range audit.Status.Export.Readings {
 		mine := readingOf(b, found.Name)
@@ -122,7 +123,7 @@ func suspectDisks(audit, b *v1alpha1.VMStateBackup, others []*v1alpha1.VMStateBa
 		}
 		between := func(o *v1alpha1.VMStateBackup) bool {
 			r := readingOf(o, found.Name)
-			return r != nil && sameChain(o, b) && isFull(*r) && follows(o, b) && follows(audit, o)
+			return r != nil && sameChain(o, b) && r.Way == v1alpha1.ReadAudited && r.UntoldBytes == 0 && follows(o, b) && follows(audit, o)
 		}
 		if !slices.ContainsFunc(others, between) {
 			disks = append(disks, found.Name)

@@ -248,18 +248,20 @@ func TestPlanFindings(t *testing.T) {
 	changed := v1alpha1.VolumeReading{Way: v1alpha1.ReadChanged, UnreadBytes: 5}
 	allocated := v1alpha1.VolumeReading{Way: v1alpha1.ReadAllocated}
 	fault := v1alpha1.VolumeReading{Way: v1alpha1.ReadAudited, UntoldBytes: 16384, UntoldAt: 4096}
+	audited := v1alpha1.VolumeReading{Way: v1alpha1.ReadAudited}
 	for name, tc := range map[string]struct {
 		reason string
 		in     Observed
 		want   string
 	}{
-		"Nothing":     {in: at(blocks, stored(7, changed), other("a", 8, full))},
-		"Finder":      {in: at(blocks, stored(9, fault)), want: v1alpha1.ConditionDriverTrusted + "=False"},
-		"TakenOver":   {in: at(blocks, stored(7, changed), other("a", 9, fault)), want: v1alpha1.ConditionSuspect + "=True"},
-		"Allocated":   {reason: "zeros on the driver's word are doubtful as well", in: at(blocks, stored(7, allocated), other("a", 9, fault)), want: v1alpha1.ConditionSuspect + "=True"},
-		"ReadInFull":  {reason: "what was read in full is what it was", in: at(blocks, stored(7, full), other("a", 9, fault))},
-		"FullBetween": {reason: "the fault came after a later full reading", in: at(blocks, stored(7, changed), other("f", 8, full), other("a", 9, fault))},
-		"Later":       {reason: "an earlier audit says nothing of a later backup", in: at(blocks, stored(10, changed), other("a", 9, fault))},
+		"Nothing":      {in: at(blocks, stored(7, changed), other("a", 8, full))},
+		"Finder":       {in: at(blocks, stored(9, fault)), want: v1alpha1.ConditionDriverTrusted + "=False"},
+		"TakenOver":    {in: at(blocks, stored(7, changed), other("a", 9, fault)), want: v1alpha1.ConditionSuspect + "=True"},
+		"Allocated":    {reason: "zeros on the driver's word are doubtful as well", in: at(blocks, stored(7, allocated), other("a", 9, fault)), want: v1alpha1.ConditionSuspect + "=True"},
+		"ReadInFull":   {reason: "what was read in full is what it was", in: at(blocks, stored(7, full), other("a", 9, fault))},
+		"FullBetween":  {reason: "a full reading does not notice what an earlier backup was not told of", in: at(blocks, stored(7, changed), other("f", 8, full), other("a", 9, fault)), want: v1alpha1.ConditionSuspect + "=True"},
+		"AuditBetween": {reason: "an audit found the driver honest until then", in: at(blocks, stored(7, changed), other("f", 8, audited), other("a", 9, fault))},
+		"Later":        {reason: "an earlier audit says nothing of a later backup", in: at(blocks, stored(10, changed), other("a", 9, fault))},
 		"OtherDisk": {in: at(blocks, stored(7, changed), earlier(9, func(b *v1alpha1.VMStateBackup) {
 			b.Status.Export.Readings = []v1alpha1.VolumeReading{{Name: "data", Way: v1alpha1.ReadAudited, UntoldBytes: 1}}
 		}))},
