@@ -30,6 +30,19 @@ holds is compared first, and only what differs is fetched and written. A file is
 a larger device the rest is left alone. Stopped half way, PATH is neither the old disk nor the new one: the same command
 goes on where it stopped.`
 
+// saysWhat refuses a command that does not say which backup goes where, of those that bring one out as files.
+func (a *app) saysWhat(vm, id, output string) error {
+	switch {
+	case !a.store.given():
+		return usagef("say with --bucket or --dir where the backup is")
+	case output == "":
+		return usagef("say with --output which directory the files go to")
+	case vm == "" && id == "latest":
+		return usagef("say with --vm whose newest backup is meant, or give a --commit")
+	}
+	return nil
+}
+
 func (a *app) restoreFilesCommand() *cobra.Command {
 	var vm, id, output string
 	var onto []string
@@ -39,13 +52,8 @@ func (a *app) restoreFilesCommand() *cobra.Command {
 		Long:  aboutRestoreFiles,
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			switch {
-			case !a.store.given():
-				return usagef("say with --bucket or --dir where the backup is")
-			case output == "":
-				return usagef("say with --output which directory the files go to")
-			case vm == "" && id == "latest":
-				return usagef("say with --vm whose newest backup is meant, or give a --commit")
+			if err := a.saysWhat(vm, id, output); err != nil {
+				return err
 			}
 			places, err := parseOnto(onto)
 			if err != nil {

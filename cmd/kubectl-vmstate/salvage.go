@@ -33,13 +33,8 @@ func (a *app) salvageCommand() *cobra.Command {
 		Long:  aboutSalvage,
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			switch {
-			case !a.store.given():
-				return usagef("say with --bucket or --dir where the backup is")
-			case output == "":
-				return usagef("say with --output which directory the files go to")
-			case vm == "" && id == "latest":
-				return usagef("say with --vm whose newest backup is meant, or give a --commit")
+			if err := a.saysWhat(vm, id, output); err != nil {
+				return err
 			}
 			return a.salvage(cmd.Context(), vm, id, output)
 		},

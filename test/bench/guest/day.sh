@@ -14,7 +14,7 @@ if [ "$day" = 1 ]; then
 	chroot "$root" apt-get update -qq
 	chroot "$root" apt-get install -y -qq --no-install-recommends nginx git sqlite3 tcpdump
 fi
-chroot "$root" python3 - "$day" <"${0%/*}/work.py"
+chroot "$root" python3 - "$day" <"${0%/*}/changes.py"
 sync
 umount "$root/dev" "$root/proc"
 fstrim "$root"
