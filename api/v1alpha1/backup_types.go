@@ -33,10 +33,48 @@ const (
 	ChangedBlocksNever ChangedBlocksPolicy = "Never"
 )
 
+// FirmwareStatePolicy says whether a backup without firmware state is one.
+// +kubebuilder:validation:Enum=IfPersistent;Required
+type FirmwareStatePolicy string
+
+const (
+	// FirmwareStateIfPersistent holds what the virtual machine keeps: TPM, EFI variables, both or none.
+	FirmwareStateIfPersistent FirmwareStatePolicy = "IfPersistent"
+	// FirmwareStateRequired refuses a virtual machine that keeps neither: somebody has switched its
+	// persistence off, or its preference did.
+	FirmwareStateRequired FirmwareStatePolicy = "Required"
+)
+
+// BackupRequirements are the least that a backup must hold, and the most that it may cost the guest. What
+// cannot be met is refused before the guest is touched. That the guest's filesystems must be frozen is
+// spec.quiesce Required.
+type BackupRequirements struct {
+	// maxPause bounds how long a running guest may be paused while its disks are cut one after another, as
+	// in 2s or 1500ms; a backup that needs a longer pause fails. The guest is paused only if it has several
+	// disks that nothing else cuts at one instant, or firmware state that changes at every try. 0s never
+	// pauses it. At most 5m, and at most freezeTimeoutSeconds unless quiesce is Never: a guest that is paused
+	// stays frozen. Default 2s, which connections outlast and clusters of guests take for no failure.
+	// +optional
+	// +kubebuilder:default="2s"
+	// +kubebuilder:validation:Type=string
+	// +kubebuilder:validation:MaxLength=16
+	// +kubebuilder:validation:Pattern=`^([0-9]+(\.[0-9]+)?(ms|s|m))+$`
+	// +kubebuilder:validation:XValidation:rule="duration(self) <= duration('5m')",message="maxPause is at most 5m"
+	// +kubebuilder:validation:XValidation:rule="duration(self) == duration(oldSelf)",message="a backup's spec cannot be changed, but for deletionPolicy; create another VMStateBackup"
+	MaxPause *metav1.Duration `json:"maxPause,omitempty"`
+
+	// firmwareState says whether the virtual machine must keep firmware state. Default IfPersistent.
+	// +optional
+	// +kubebuilder:default=IfPersistent
+	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="a backup's spec cannot be changed, but for deletionPolicy; create another VMStateBackup"
+	FirmwareState FirmwareStatePolicy `json:"firmwareState,omitempty"`
+}
+
 // VMStateBackupSpec asks for one moment of one virtual machine. But for deletionPolicy it cannot
 // be changed: a backup is what it was asked to be.
 // +kubebuilder:validation:XValidation:rule="self.vmName == oldSelf.vmName && has(self.storeRef) == has(oldSelf.storeRef) && (!has(self.storeRef) || self.storeRef == oldSelf.storeRef) && has(self.commit) == has(oldSelf.commit) && (!has(self.commit) || self.commit == oldSelf.commit) && has(self.quiesce) == has(oldSelf.quiesce) && (!has(self.quiesce) || self.quiesce == oldSelf.quiesce) && has(self.freezeTimeoutSeconds) == has(oldSelf.freezeTimeoutSeconds) && (!has(self.freezeTimeoutSeconds) || self.freezeTimeoutSeconds == oldSelf.freezeTimeoutSeconds) && has(self.changedBlocks) == has(oldSelf.changedBlocks) && (!has(self.changedBlocks) || self.changedBlocks == oldSelf.changedBlocks)",message="a backup's spec cannot be changed, but for deletionPolicy; create another VMStateBackup"
 // +kubebuilder:validation:XValidation:rule="!has(self.commit) || has(self.storeRef)",message="commit names a backup in a store: say which store with storeRef"
+// +kubebuilder:validation:XValidation:rule="!has(self.require) || !has(self.require.maxPause) || (has(self.quiesce) && self.quiesce == 'Never') || !has(self.freezeTimeoutSeconds) || duration(self.require.maxPause) <= duration(string(self.freezeTimeoutSeconds) + 's')",message="require.maxPause is longer than freezeTimeoutSeconds: a guest that is paused stays frozen, so raise freezeTimeoutSeconds, or set quiesce to Never"
 type VMStateBackupSpec struct {
 	// vmName is the VirtualMachine to back up, in the namespace of the backup.
 	// +kubebuilder:validation:MinLength=1
@@ -61,6 +99,11 @@ type VMStateBackupSpec struct {
 	// +kubebuilder:validation:Minimum=5
 	// +kubebuilder:validation:Maximum=300
 	FreezeTimeoutSeconds int32 `json:"freezeTimeoutSeconds,omitempty"`
+
+	// require says what the backup must hold, and what it may cost the guest.
+	// +optional
+	// +kubebuilder:default={}
+	Require BackupRequirements `json:"require,omitzero"`
 
 	// changedBlocks says whether the storage is asked which blocks of Block volumes need be read
 	// (CSI snapshot metadata). Default IfAvailable, which keeps nothing on storage without it.
@@ -137,82 +180,6 @@ type CapturedVM struct {
 	PersistentTPM bool `json:"persistentTPM"`
 	// persistentEFI says that the EFI variables are kept in the state volume.
 	PersistentEFI bool `json:"persistentEFI"`
-}
-
-// FreezeRecord is written before the guest is asked to freeze, so that whoever comes next,
-// after any crash, knows that it must be released.
-type FreezeRecord struct {
-	// requestedAt is when the record was written.
-	RequestedAt metav1.MicroTime `json:"requestedAt"`
-	// deadline by which the guest is released, whatever happened.
-	Deadline metav1.MicroTime `json:"deadline"`
-	// requester is the manager process that wrote the record. Another process cannot know whether
-	// the request was sent, and releases instead of asking.
-	// +optional
-	Requester string `json:"requester,omitempty"`
-	// frozenAt is when the freeze was confirmed.
-	// +optional
-	FrozenAt *metav1.MicroTime `json:"frozenAt,omitempty"`
-	// releasedAt is when the guest was seen thawed past every request that could be in flight.
-	// +optional
-	ReleasedAt *metav1.MicroTime `json:"releasedAt,omitempty"`
-	// releaseFailure is what the agent or KubeVirt answered last instead of thawing.
-	// +optional
-	ReleaseFailure string `json:"releaseFailure,omitempty"`
-	// releaseFailingSince is when the guest was first asked to thaw and did not.
-	// +optional
-	ReleaseFailingSince *metav1.MicroTime `json:"releaseFailingSince,omitempty"`
-	// unconfirmedAt is when the guest was not asked any more: that it is thawed was never confirmed.
-	// +optional
-	UnconfirmedAt *metav1.MicroTime `json:"unconfirmedAt,omitempty"`
-	// guestStatus is what KubeVirt reported of the guest's filesystems at that time: "frozen", or
-	// empty. It may lag, and proves nothing.
-	// +optional
-	GuestStatus string `json:"guestStatus,omitempty"`
-	// failure is what the agent or KubeVirt answered instead of freezing.
-	// +optional
-	Failure string `json:"failure,omitempty"`
-}
-
-// AttemptVerdict is how an attempt at the moment ended.
-// +kubebuilder:validation:Enum=Bound;StateChanged;Discarded
-type AttemptVerdict string
-
-const (
-	// AttemptBound: disks and firmware state are of one moment.
-	AttemptBound AttemptVerdict = "Bound"
-	// AttemptStateChanged: the firmware state changed between the two readings.
-	AttemptStateChanged AttemptVerdict = "StateChanged"
-	// AttemptDiscarded: something else spoilt it; message says what.
-	AttemptDiscarded AttemptVerdict = "Discarded"
-)
-
-// MomentAttempt is one try at the moment. Each field is written once, before the next step
-// that depends on it.
-type MomentAttempt struct {
-	// number of the attempt, from 1.
-	Number int32 `json:"number"`
-	// startedAt is when the attempt was recorded; its waits count from here.
-	StartedAt metav1.MicroTime `json:"startedAt"`
-	// firstReading is the digest of the firmware state before the cut. Recorded before the
-	// first snapshot is created; a reading that is not recorded never happened.
-	// +optional
-	FirstReading string `json:"firstReading,omitempty"`
-	// freeze is the freeze of the guest, if there was one.
-	// +optional
-	Freeze *FreezeRecord `json:"freeze,omitempty"`
-	// cutStarted is when the first snapshot was about to be created.
-	// +optional
-	CutStarted *metav1.MicroTime `json:"cutStarted,omitempty"`
-	// cutEnded is when the last snapshot handle was known. The witness reads again when it sees this.
-	// +optional
-	CutEnded *metav1.MicroTime `json:"cutEnded,omitempty"`
-	// verdict is how the attempt ended; empty while it goes on.
-	// +optional
-	Verdict AttemptVerdict `json:"verdict,omitempty"`
-	// message says what spoilt the attempt.
-	// +optional
-	Message string `json:"message,omitempty"`
 }
 
 // CutSnapshot is one snapshot of the moment.

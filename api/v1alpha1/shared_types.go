@@ -29,7 +29,7 @@ const (
 )
 
 // DiskBinding says how the disks of a moment were bound together.
-// +kubebuilder:validation:Enum=Offline;SingleDisk;Group
+// +kubebuilder:validation:Enum=Offline;SingleDisk;Group;Fence
 type DiskBinding string
 
 const (
@@ -39,10 +39,12 @@ const (
 	DisksSingle DiskBinding = "SingleDisk"
 	// DisksGroup: one VolumeGroupSnapshot over all disks.
 	DisksGroup DiskBinding = "Group"
+	// DisksFence: the guest was paused while the snapshots were cut one after another.
+	DisksFence DiskBinding = "Fence"
 )
 
 // StateBinding says how the firmware state was bound to the disks.
-// +kubebuilder:validation:Enum=Offline;Witness;None
+// +kubebuilder:validation:Enum=Offline;Witness;Fence;None
 type StateBinding string
 
 const (
@@ -50,6 +52,8 @@ const (
 	StateOffline StateBinding = "Offline"
 	// StateWitness: read before and after the cut, and found unchanged.
 	StateWitness StateBinding = "Witness"
+	// StateFence: read while the guest was paused for the cut.
+	StateFence StateBinding = "Fence"
 	// StateNone: the virtual machine asks for no persistent TPM and no persistent EFI.
 	StateNone StateBinding = "None"
 )

@@ -26,13 +26,14 @@ func begin(in Observed) Decision {
 	if r := in.Machine.Refusal; r != nil {
 		return refused(in, *r)
 	}
-	if _, r := snapshotset.Choose(in.Machine.Inventory, in.Storage); r != nil {
+	choice, r := snapshotset.Choose(in.Machine.Inventory, in.Storage)
+	if r != nil {
 		return refused(in, *r)
 	}
-	if d, stop := storeWritable(in); stop {
+	if d, stop := required(in); stop {
 		return d
 	}
-	if d, stop := quiescable(in); stop {
+	if d, stop := storeWritable(in); stop {
 		return d
 	}
 	if wait := pause(in); wait > 0 {
@@ -46,6 +47,7 @@ func begin(in Observed) Decision {
 		s.VM, s.Volumes = &vm, inv.Recorded()
 		s.Attempts = append(s.Attempts, v1alpha1.MomentAttempt{
 			Number: int32(len(s.Attempts) + 1), StartedAt: *in.micro(), // at most maxAttempts
+			Disks: choice.Binding, State: stateBinding(inv),
 		})
 	})
 	if Last(in.Backup) == nil {
@@ -109,6 +111,27 @@ func storeWritable(in Observed) (Decision, bool) {
 		return in.fail(v1alpha1.ReasonStoreNotWritable, "store %q was not probed in time", ref.Name), true
 	default:
 		return in.fail(v1alpha1.ReasonStoreNotWritable, "store %q is not writable: %s: %s", ref.Name, c.Reason, c.Message), true
+	}
+}
+
+// required refuses what the backup requires and the machine does not have, before the guest is touched.
+func required(in Observed) (Decision, bool) {
+	if in.Backup.Spec.Require.FirmwareState == v1alpha1.FirmwareStateRequired && !in.Machine.Inventory.HasState() {
+		return in.fail(v1alpha1.ReasonStateMissing,
+			"firmwareState is Required, and VM %q keeps neither TPM nor EFI variables: make them persistent again (in its spec or its preference), or do not require them",
+			in.Backup.Spec.VMName), true
+	}
+	return quiescable(in)
+}
+
+func stateBinding(inv inventory.Inventory) v1alpha1.StateBinding {
+	switch {
+	case !inv.HasState():
+		return v1alpha1.StateNone
+	case !inv.Running:
+		return v1alpha1.StateOffline
+	default:
+		return v1alpha1.StateWitness
 	}
 }
 

@@ -74,13 +74,15 @@ func Disks(b *v1alpha1.VMStateBackup) []snapshotset.Disk {
 	return out
 }
 
-// BindingOf says how the recorded machine's disks are bound together.
+// BindingOf says how the last attempt binds the recorded machine's disks together.
 func BindingOf(b *v1alpha1.VMStateBackup) v1alpha1.DiskBinding {
-	vm := b.Status.VM
+	vm, last := b.Status.VM, Last(b)
 	switch {
+	case last != nil && last.Disks != "":
+		return last.Disks
 	case vm == nil || vm.InstanceUID == "":
 		return v1alpha1.DisksOffline
-	case len(disksOf(&b.Status)) == 1:
+	case len(disksOf(&b.Status)) == 1: // an attempt that was recorded before attempts said how
 		return v1alpha1.DisksSingle
 	default:
 		return v1alpha1.DisksGroup

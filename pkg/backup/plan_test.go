@@ -103,7 +103,7 @@ func TestPlanBegin(t *testing.T) {
 		},
 		"Attempt": {
 			reason: "the machine is recorded with the attempt, and what does not persist is said",
-			in:     at(machine(agent)),
+			in:     at(machine(agent), func(in *Observed) { in.Backup.Spec.Require.FirmwareState = v1alpha1.FirmwareStateRequired }),
 			want: func() Decision {
 				d := records(v1alpha1.ReasonWitnessing, "reading the firmware state")
 				d.Warnings = agent.Warnings
@@ -112,7 +112,7 @@ func TestPlanBegin(t *testing.T) {
 			status: func(s *v1alpha1.VMStateBackupStatus) {
 				vm := agent.VM
 				s.VM, s.Volumes = &vm, agent.Recorded()
-				s.Attempts = []v1alpha1.MomentAttempt{{Number: 1, StartedAt: *micro(0)}}
+				s.Attempts = []v1alpha1.MomentAttempt{{Number: 1, StartedAt: *micro(0), Disks: v1alpha1.DisksSingle, State: v1alpha1.StateWitness}}
 			},
 		},
 		"Migrating": {
@@ -146,6 +146,11 @@ func TestPlanBegin(t *testing.T) {
 			"", at(writable(metav1.ConditionFalse, v1alpha1.ReasonAccessDenied, "403"), clock(waitLimit))),
 		"NoAgentRequired": seenAs(fails(v1alpha1.ReasonQuiesceFailed, `quiesce is Required, and no guest agent is connected in VM "db"`),
 			"", at(quiesce(v1alpha1.QuiesceRequired))),
+		"StateRequired": seenAs(fails(v1alpha1.ReasonStateMissing,
+			`firmwareState is Required, and VM "db" keeps neither TPM nor EFI variables: make them persistent again (in its spec or its preference), or do not require them`),
+			"FC-007: a preference that stops to persist is noticed", at(machine(altered(inv(), func(i *inventory.Inventory) { i.VM.StateClaimName = "" })), func(in *Observed) {
+				in.Backup.Spec.Require.FirmwareState = v1alpha1.FirmwareStateRequired
+			})),
 		"PausedRequired": seenAs(fails(v1alpha1.ReasonQuiesceFailed, `quiesce is Required, and VM "db" is paused: its agent cannot answer`),
 			"", at(quiesce(v1alpha1.QuiesceRequired), machine(altered(inv(), func(i *inventory.Inventory) { i.Agent, i.Paused = true, true })))),
 		"RemainsOfLast": {

@@ -111,6 +111,20 @@ spec: {s3: {endpoint: "http://s3.example.com", bucket: vm-backups, credentialsSe
 			yaml:   "kind: VMStateBackup\nspec: {storeRef: {name: main}}",
 			want:   []refusal{{"spec.vmName", "Required value"}},
 		},
+		"BackupWithLongPause": {
+			reason: "a guest that is paused stays frozen",
+			yaml:   "kind: VMStateBackup\nspec: {vmName: db, require: {maxPause: 31s}}",
+			want: []refusal{{"spec", "Invalid value: require.maxPause is longer than freezeTimeoutSeconds: a guest that is paused stays frozen, " +
+				"so raise freezeTimeoutSeconds, or set quiesce to Never"}},
+		},
+		"BackupWithEndlessPause": {
+			yaml: "kind: VMStateBackup\nspec: {vmName: db, quiesce: Never, require: {maxPause: 301s}}",
+			want: []refusal{{"spec.require.maxPause", "Invalid value: maxPause is at most 5m"}},
+		},
+		"BackupWithPauseWithoutUnit": {
+			yaml: "kind: VMStateBackup\nspec: {vmName: db, require: {maxPause: \"2\"}}",
+			want: []refusal{{"spec.require.maxPause", `Invalid value: "2": spec.require.maxPause in body should match '^([0-9]+(\.[0-9]+)?(ms|s|m))+$'`}},
+		},
 		"BackupWithUnknownQuiesce": {
 			reason: "a typing error must not mean the default",
 			yaml:   "kind: VMStateBackup\nspec: {vmName: db, quiesce: Always}",
@@ -169,6 +183,15 @@ func changeCases() map[string]changeCase {
 		"BackupDeletionPolicy": {
 			yaml:  "kind: VMStateBackup\nmetadata: {name: d}\nspec: {vmName: db}",
 			patch: `{"spec":{"deletionPolicy":"Delete"}}`,
+		},
+		"BackupToALongerPause": {
+			yaml:  "kind: VMStateBackup\nmetadata: {name: e}\nspec: {vmName: db}",
+			patch: `{"spec":{"require":{"maxPause":"3s"}}}`,
+			want:  []refusal{{"spec.require.maxPause", "Invalid value: a backup's spec cannot be changed, but for deletionPolicy; create another VMStateBackup"}},
+		},
+		"BackupToTheSamePause": {
+			yaml:  "kind: VMStateBackup\nmetadata: {name: f}\nspec: {vmName: db, quiesce: Never, require: {maxPause: 1500ms}}",
+			patch: `{"spec":{"require":{"maxPause":"1.5s"}}}`,
 		},
 		"BackupToACommit": {
 			yaml:  "kind: VMStateBackup\nmetadata: {name: c}\nspec: {vmName: db, storeRef: {name: main}}",

@@ -1,0 +1,85 @@
+package v1alpha1
+
+import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+// FreezeRecord is written before the guest is asked to freeze, so that whoever comes next,
+// after any crash, knows that it must be released.
+type FreezeRecord struct {
+	// requestedAt is when the record was written.
+	RequestedAt metav1.MicroTime `json:"requestedAt"`
+	// deadline by which the guest is released, whatever happened.
+	Deadline metav1.MicroTime `json:"deadline"`
+	// requester is the manager process that wrote the record. Another process cannot know whether
+	// the request was sent, and releases instead of asking.
+	// +optional
+	Requester string `json:"requester,omitempty"`
+	// frozenAt is when the freeze was confirmed.
+	// +optional
+	FrozenAt *metav1.MicroTime `json:"frozenAt,omitempty"`
+	// releasedAt is when the guest was seen thawed past every request that could be in flight.
+	// +optional
+	ReleasedAt *metav1.MicroTime `json:"releasedAt,omitempty"`
+	// releaseFailure is what the agent or KubeVirt answered last instead of thawing.
+	// +optional
+	ReleaseFailure string `json:"releaseFailure,omitempty"`
+	// releaseFailingSince is when the guest was first asked to thaw and did not.
+	// +optional
+	ReleaseFailingSince *metav1.MicroTime `json:"releaseFailingSince,omitempty"`
+	// unconfirmedAt is when the guest was not asked any more: that it is thawed was never confirmed.
+	// +optional
+	UnconfirmedAt *metav1.MicroTime `json:"unconfirmedAt,omitempty"`
+	// guestStatus is what KubeVirt reported of the guest's filesystems at that time: "frozen", or
+	// empty. It may lag, and proves nothing.
+	// +optional
+	GuestStatus string `json:"guestStatus,omitempty"`
+	// failure is what the agent or KubeVirt answered instead of freezing.
+	// +optional
+	Failure string `json:"failure,omitempty"`
+}
+
+// AttemptVerdict is how an attempt at the moment ended.
+// +kubebuilder:validation:Enum=Bound;StateChanged;Discarded
+type AttemptVerdict string
+
+const (
+	// AttemptBound: disks and firmware state are of one moment.
+	AttemptBound AttemptVerdict = "Bound"
+	// AttemptStateChanged: the firmware state changed between the two readings.
+	AttemptStateChanged AttemptVerdict = "StateChanged"
+	// AttemptDiscarded: something else spoilt it; message says what.
+	AttemptDiscarded AttemptVerdict = "Discarded"
+)
+
+// MomentAttempt is one try at the moment. Each field is written once, before the next step
+// that depends on it.
+type MomentAttempt struct {
+	// number of the attempt, from 1.
+	Number int32 `json:"number"`
+	// startedAt is when the attempt was recorded; its waits count from here.
+	StartedAt metav1.MicroTime `json:"startedAt"`
+	// disks says how this attempt binds the disks together. Recorded before anything is made.
+	// +optional
+	Disks DiskBinding `json:"disks,omitempty"`
+	// state says how this attempt binds the firmware state to the disks.
+	// +optional
+	State StateBinding `json:"state,omitempty"`
+	// firstReading is the digest of the firmware state before the cut. Recorded before the
+	// first snapshot is created; a reading that is not recorded never happened.
+	// +optional
+	FirstReading string `json:"firstReading,omitempty"`
+	// freeze is the freeze of the guest, if there was one.
+	// +optional
+	Freeze *FreezeRecord `json:"freeze,omitempty"`
+	// cutStarted is when the first snapshot was about to be created.
+	// +optional
+	CutStarted *metav1.MicroTime `json:"cutStarted,omitempty"`
+	// cutEnded is when the last snapshot handle was known. The witness reads again when it sees this.
+	// +optional
+	CutEnded *metav1.MicroTime `json:"cutEnded,omitempty"`
+	// verdict is how the attempt ended; empty while it goes on.
+	// +optional
+	Verdict AttemptVerdict `json:"verdict,omitempty"`
+	// message says what spoilt the attempt.
+	// +optional
+	Message string `json:"message,omitempty"`
+}
