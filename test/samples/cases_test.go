@@ -119,7 +119,7 @@ spec: {s3: {endpoint: "http://s3.example.com", bucket: vm-backups, credentialsSe
 		},
 		"BackupWithEndlessPause": {
 			yaml: "kind: VMStateBackup\nspec: {vmName: db, quiesce: Never, require: {maxPause: 301s}}",
-			want: []refusal{{"spec.require.maxPause", "Invalid value: maxPause is at most 5m"}},
+			want: []refusal{{"spec.require.maxPause", `Invalid value: "301s": maxPause is at most 5m`}},
 		},
 		"BackupWithPauseWithoutUnit": {
 			yaml: "kind: VMStateBackup\nspec: {vmName: db, require: {maxPause: \"2\"}}",
@@ -187,7 +187,7 @@ func changeCases() map[string]changeCase {
 		"BackupToALongerPause": {
 			yaml:  "kind: VMStateBackup\nmetadata: {name: e}\nspec: {vmName: db}",
 			patch: `{"spec":{"require":{"maxPause":"3s"}}}`,
-			want:  []refusal{{"spec.require.maxPause", "Invalid value: a backup's spec cannot be changed, but for deletionPolicy; create another VMStateBackup"}},
+			want:  []refusal{{"spec.require.maxPause", "Invalid value: \"3s\": a backup's spec cannot be changed, but for deletionPolicy; create another VMStateBackup"}},
 		},
 		"BackupToTheSamePause": {
 			yaml:  "kind: VMStateBackup\nmetadata: {name: f}\nspec: {vmName: db, quiesce: Never, require: {maxPause: 1500ms}}",
