@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -143,6 +145,7 @@ func (r *StoreReconciler) observeUse(ctx context.Context, s *v1alpha1.VMStateSto
 		if rs.Status.CompletedAt != nil {
 			continue
 		}
+		in.Readers = append(in.Readers, string(rs.UID))
 		if from := rs.Status.From; from != nil && from.Commit != nil {
 			in.InUse = append(in.InUse, from.Commit.Key)
 		}
@@ -152,6 +155,24 @@ func (r *StoreReconciler) observeUse(ctx context.Context, s *v1alpha1.VMStateSto
 			}
 		}
 	}
+	return r.observeReaders(ctx, s, in)
+}
+
+// observeReaders adds the restores that are gone or have ended, and a pod of which may still read: a pod on a
+// node that is lost stays until somebody who knows removes it. Restores were listed before, so that none is missed.
+func (r *StoreReconciler) observeReaders(ctx context.Context, s *v1alpha1.VMStateStore, in *store.Observed) error {
+	pods := &corev1.PodList{}
+	of := client.MatchingLabels{v1alpha1.LabelTask: string(v1alpha1.TaskImport)}
+	if err := r.Live.List(ctx, pods, client.InNamespace(s.Namespace), of); err != nil {
+		return fmt.Errorf("list pods of restores: %w", err)
+	}
+	for _, p := range pods.Items {
+		ended := p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed
+		if owner := p.Labels[v1alpha1.LabelOwnerUID]; owner != "" && !ended && !slices.Contains(in.Readers, owner) {
+			in.Readers = append(in.Readers, owner)
+		}
+	}
+	slices.Sort(in.Readers)
 	return nil
 }
 

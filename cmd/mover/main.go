@@ -97,6 +97,7 @@ func wire(task string, cluster *rest.Config, getenv func(string) string, paths m
 	}
 	p.report = newReporter(objects, getenv(job.EnvReport), getenv(job.EnvPodUID))
 	p.env.Progress, p.env.Holder = p.report.progress, newHolder(p.report)
+	p.env.Note = func(format string, args ...any) { klog.InfoS("Going on", "note", fmt.Sprintf(format, args...)) }
 	return p, nil
 }
 

@@ -1,9 +1,14 @@
 package main
 
 import (
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -186,6 +191,75 @@ func TestMaintainLocked(t *testing.T) {
 			t.Errorf("%d objects of %s are there", n, ref.Key)
 		}
 	}
+	if !c.restored(t, c.stays, c.disk) {
+		t.Error("the backup that stays does not restore")
+	}
+}
+
+// TestMaintainBesideImport: on a real server, with the Jobs as they run, a backup that is to go is removed only when the
+// restore that is half way through it has ended.
+func TestMaintainBesideImport(t *testing.T) {
+	c := newCleaned(t, s3.Bucket{})
+	direct := c.store.Endpoint
+	to, err := url.Parse(direct)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var once sync.Once
+	task := config.Maintain{
+		Remove: []config.Commit{{Key: c.goes.Key, Digest: c.goes.Digest}}, Known: []config.Commit{{Key: c.stays.Key, Digest: c.stays.Digest}},
+		Readers: []string{"restore-uid"}, IntervalSeconds: 1, KeySecretName: maintenanceKeyName,
+	}
+	pass := func(name string) v1alpha1.MaintenanceResult {
+		time.Sleep(1100 * time.Millisecond)
+		store := c.store
+		store.Endpoint = direct
+		told := task
+		code, got := c.run(t, v1alpha1.TaskMaintain, name, config.Config{Store: &store, Maintain: &told})
+		if code != exitDone || got.Maintenance == nil || len(got.Maintenance.Held) > 0 {
+			t.Errorf("%s: exit code %d, %s, %+v", name, code, got.Message, got.Maintenance)
+			return v1alpha1.MaintenanceResult{}
+		}
+		c.mount(t, maintenanceKeyName, c.paths.MaintenanceKey)
+		task.Ended = got.Maintenance.Sessions
+		return *got.Maintenance
+	}
+	proxy := &httputil.ReverseProxy{Rewrite: func(r *httputil.ProxyRequest) {
+		r.SetURL(to)
+		r.Out.Host = r.In.Host
+	}}
+	front := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodGet && strings.Contains(r.URL.Path, "/r/") {
+			once.Do(func() { // the first pack is asked for: three passes go by
+				for _, name := range []string{"beside-1", "beside-2", "beside-3"} {
+					if got := pass(name); len(got.Removed) > 0 || len(got.Stay) != 1 {
+						t.Errorf("%s: %+v", name, got)
+					}
+				}
+			})
+		}
+		proxy.ServeHTTP(w, r)
+	}))
+	t.Cleanup(front.Close)
+	if err := os.Remove(c.image()); err != nil {
+		t.Fatal(err)
+	}
+	c.store.Endpoint = front.URL
+	code, got := c.run(t, v1alpha1.TaskImport, "import", config.Config{Store: &c.store, Import: &config.Import{
+		Commit: &config.Commit{Key: c.goes.Key, Digest: c.goes.Digest}, Disks: []config.Disk{{Name: "root", Mode: config.Filesystem}}, Reader: "restore-uid",
+	}})
+	image, err := os.ReadFile(c.image())
+	if code != exitDone || err != nil || string(image) != string(storetest.Bytes(1, 3<<20)) {
+		t.Fatalf("import beside the removal: exit code %d, %s, %d bytes, %v", code, got.Message, len(image), err)
+	}
+	if len(task.Ended) != 2 { // of the two backups, which the Jobs are not told of
+		t.Errorf("a reader that is alive is taken for one that nobody knows: %q", task.Ended)
+	}
+	pass("after-1")
+	if after := pass("after-2"); len(after.Removed) != 1 || after.FreedBytes < 3<<20 {
+		t.Errorf("once the restore has ended: %+v", after)
+	}
+	c.store.Endpoint = direct
 	if !c.restored(t, c.stays, c.disk) {
 		t.Error("the backup that stays does not restore")
 	}

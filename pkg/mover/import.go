@@ -2,6 +2,7 @@ package mover
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -9,7 +10,9 @@ import (
 
 	"github.com/vmstate/vmstate/pkg/firmware"
 	"github.com/vmstate/vmstate/pkg/mover/config"
+	"github.com/vmstate/vmstate/pkg/objectstore"
 	"github.com/vmstate/vmstate/pkg/repository"
+	"github.com/vmstate/vmstate/pkg/repository/keys"
 )
 
 // ImportedVolume is one volume that was written and read back.
@@ -23,8 +26,23 @@ type ImportedVolume struct {
 // Import fills the fresh volumes of c and reads them back. Either all of them are
 // good when it returns, or it returns an error and none may be used. A rerun starts
 // with what the earlier one left.
+//
+// Before anything of the backup but its record is read, it is pinned, so that no garbage collection
+// removes it meanwhile. The pin ends with the task; what only stops leaves it to the next attempt,
+// and what never ends it, because it was killed for good, to the manager, who knows when its pods are gone.
 func Import(ctx context.Context, e Env, c config.Import, rootKey []byte) ([]ImportedVolume, error) {
 	i := &importing{env: e, config: c}
+	done, err := i.all(ctx, rootKey)
+	if i.pin != nil && (err == nil || Final(err)) {
+		if err := i.pin.Done(ctx); err != nil {
+			e.note("the pin on the backup stays until maintenance finds its reader gone: %v", err)
+		}
+	}
+	return done, err
+}
+
+func (i *importing) all(ctx context.Context, rootKey []byte) ([]ImportedVolume, error) {
+	c := i.config
 	if c.Commit != nil {
 		if err := i.open(ctx, rootKey); err != nil {
 			return nil, err
@@ -57,7 +75,8 @@ type importing struct {
 	config config.Import
 	repo   *reading
 	commit *repository.Commit
-	before Progress // of the disks that are done
+	pin    *repository.ReadPin // nil where nothing can be pinned
+	before Progress            // of the disks that are done
 }
 
 // open finds the commit and makes sure that task and commit speak of the same volumes.
@@ -65,9 +84,12 @@ func (i *importing) open(ctx context.Context, rootKey []byte) (err error) {
 	if i.repo, err = i.env.open(ctx, rootKey, i.config.Unlock); err != nil {
 		return fmt.Errorf("open repository: %w", err)
 	}
-	i.commit, err = i.repo.Commit(ctx, repository.CommitRef{Key: i.config.Commit.Key, Digest: i.config.Commit.Digest})
+	i.commit, err = i.repo.commit(ctx, *i.config.Commit)
 	if err != nil {
 		return err
+	}
+	if err := i.hold(ctx); err != nil {
+		return fmt.Errorf("pin backup: %w", err)
 	}
 	var asked, there []string
 	for _, d := range i.config.Disks {
@@ -85,6 +107,33 @@ func (i *importing) open(ctx context.Context, rootKey []byte) (err error) {
 		return fmt.Errorf("%w: the backup has the disks %q, the task fills %q", ErrIncomplete, there, asked)
 	}
 	return i.repo.openData(ctx, i.commit)
+}
+
+// hold pins the backup, with the repository's keys. A restore must not fail for want of them, or of the
+// right to write: then only the interval of garbage collection protects it, and what is gone is said to be.
+// One of a backup that is being removed does not begin.
+func (i *importing) hold(ctx context.Context) error {
+	if i.config.Reader == "" {
+		return nil
+	}
+	k, err := i.env.repositoryKeys()
+	if err == nil {
+		err = i.repo.UseKeys(k)
+	}
+	if err == nil {
+		i.pin, err = i.repo.Pin(ctx, i.commit, i.config.Reader, 0)
+	}
+	if err == nil {
+		return nil
+	}
+	i.pin = nil
+	for _, unable := range []error{ErrMount, keys.ErrSecret, repository.ErrForeign, objectstore.ErrDenied} {
+		if errors.Is(err, unable) {
+			i.env.note("the backup is read without a pin: %v", err)
+			return nil
+		}
+	}
+	return err
 }
 
 func (i *importing) disk(ctx context.Context, d config.Disk) (ImportedVolume, error) {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/vmstate/vmstate/pkg/firmware"
 	"github.com/vmstate/vmstate/pkg/mover/config"
+	"github.com/vmstate/vmstate/pkg/objectstore"
 	"github.com/vmstate/vmstate/pkg/objectstore/faultstore"
 	"github.com/vmstate/vmstate/pkg/objectstore/memstore"
 	"github.com/vmstate/vmstate/pkg/repository"
@@ -18,7 +19,12 @@ import (
 // backedUp is a pod whose store holds one backup.
 func backedUp(t *testing.T) (*pod, ExportResult, config.Import) {
 	t.Helper()
-	p := newPod(t, memstore.New())
+	return backedUpOn(t, memstore.New())
+}
+
+func backedUpOn(t *testing.T, store objectstore.Store) (*pod, ExportResult, config.Import) {
+	t.Helper()
+	p := newPod(t, store)
 	export, _ := p.exportTask(t, p.set(t))
 	done, err := Export(t.Context(), p.Env, export)
 	if err != nil {

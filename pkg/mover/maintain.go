@@ -44,26 +44,9 @@ func Maintain(ctx context.Context, e Env, c config.Maintain, now time.Time, keep
 	if err != nil {
 		return out, err
 	}
-	alive := map[string]bool{}
-	for _, w := range c.Alive {
-		name, err := repo.SessionKey(w.VMUID, w.BackupUID)
-		if err != nil {
-			return out, err
-		}
-		alive[name] = true
-	}
-	spec := repository.MaintainSpec{
-		Store: store, Key: key, Now: now, Interval: time.Duration(c.IntervalSeconds) * time.Second,
-		Judge: func(_ context.Context, s repository.Session) (repository.Fate, error) {
-			if alive[s.Key] {
-				return repository.Alive, nil
-			}
-			out.Sessions = append(out.Sessions, s.Key)
-			if slices.Contains(c.Ended, s.Key) {
-				return repository.Dead, nil
-			}
-			return repository.Unknown, nil
-		},
+	spec := repository.MaintainSpec{Store: store, Key: key, Now: now, Interval: time.Duration(c.IntervalSeconds) * time.Second}
+	if spec.Judge, err = judge(repo, c, &out.Sessions); err != nil {
+		return out, err
 	}
 	for _, r := range c.Remove {
 		spec.Remove = append(spec.Remove, repository.Removal{CommitRef: repository.CommitRef(r), Force: true})
@@ -78,6 +61,30 @@ func Maintain(ctx context.Context, e Env, c config.Maintain, now time.Time, keep
 		return out, err
 	}
 	return out, errors.Join(err, e.extendRetention(ctx, repo, now, &out.Retention)) // whatever kept the pass from deleting
+}
+
+// judge tells what became of who made a session by what the task says of the backups and restores of the cluster, and collects
+// the sessions that are of none of them.
+func judge(repo *repository.Repository, c config.Maintain, nobodys *[]string) (func(context.Context, repository.Session) (repository.Fate, error), error) {
+	alive := map[string]bool{}
+	for _, w := range c.Alive {
+		name, err := repo.SessionKey(w.VMUID, w.BackupUID)
+		if err != nil {
+			return nil, err
+		}
+		alive[name] = true
+	}
+	return func(_ context.Context, s repository.Session) (repository.Fate, error) {
+		reads := func(uid string) bool { return repo.ReadBy(s, uid) }
+		if alive[s.Key] || slices.ContainsFunc(c.Readers, reads) {
+			return repository.Alive, nil
+		}
+		*nobodys = append(*nobodys, s.Key)
+		if slices.Contains(c.Ended, s.Key) {
+			return repository.Dead, nil
+		}
+		return repository.Unknown, nil
+	}, nil
 }
 
 // extendRetention has all that backups need locked for as long as the store says. What has

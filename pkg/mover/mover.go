@@ -77,6 +77,8 @@ type Env struct {
 	ReadBytesPerSecond int64
 	// Progress is called often and must not block; nil is allowed.
 	Progress func(Progress)
+	// Note is told what is not as it should be and stops nothing; nil is allowed.
+	Note func(format string, args ...any)
 	// Track reaches a driver's SnapshotMetadataService; nil dials it.
 	Track func(changedblocks.Service) (Tracker, error)
 }
@@ -96,6 +98,12 @@ type Progress struct {
 func (e Env) progress(p Progress) {
 	if e.Progress != nil {
 		e.Progress(p)
+	}
+}
+
+func (e Env) note(format string, args ...any) {
+	if e.Note != nil {
+		e.Note(format, args...)
 	}
 }
 

@@ -25,7 +25,7 @@ func Resolve(ctx context.Context, e Env, c config.Resolve, rootKey []byte) (Reso
 	if err != nil {
 		return Resolved{}, fmt.Errorf("open repository: %w", err)
 	}
-	commit, err := find(ctx, repo.Repository, c)
+	commit, err := find(ctx, repo, c)
 	if err != nil {
 		return Resolved{}, err
 	}
@@ -42,16 +42,16 @@ func Resolve(ctx context.Context, e Env, c config.Resolve, rootKey []byte) (Reso
 	return Resolved{Commit: commit, Documents: documents}, nil
 }
 
-func find(ctx context.Context, repo *repository.Repository, c config.Resolve) (*repository.Commit, error) {
+func find(ctx context.Context, repo *reading, c config.Resolve) (*repository.Commit, error) {
 	switch {
 	case c.Commit != nil:
-		return repo.Commit(ctx, repository.CommitRef{Key: c.Commit.Key, Digest: c.Commit.Digest})
+		return repo.commit(ctx, *c.Commit)
 	case c.VMNamespace == "" || c.VMName == "":
 		return nil, fmt.Errorf("%w: resolve needs a commit, or a virtual machine", ErrTask)
 	case c.ID == "" || c.ID == "latest":
 		return repo.Latest(ctx, c.VMNamespace, c.VMName)
 	default:
-		return findByID(ctx, repo, c)
+		return findByID(ctx, repo.Repository, c)
 	}
 }
 

@@ -2,6 +2,7 @@ package mover
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"time"
@@ -69,6 +70,15 @@ func (e Env) expecting(r *repository.Repository, err error) (*repository.Reposit
 		r.Expect(e.Known)
 	}
 	return r, err
+}
+
+// commit opens a record. A marker in its place says that the backup was removed.
+func (r *reading) commit(ctx context.Context, c config.Commit) (*repository.Commit, error) {
+	found, err := r.Commit(ctx, repository.CommitRef{Key: c.Key, Digest: c.Digest})
+	if errors.Is(err, repository.ErrAborted) {
+		return nil, fmt.Errorf("%w: it was removed: %w", repository.ErrNoCommit, err)
+	}
+	return found, err
 }
 
 // openData makes the data of one backup readable: with an identity it is already.

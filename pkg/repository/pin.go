@@ -50,12 +50,8 @@ func (r *Repository) Pin(ctx context.Context, c *Commit, uid string, owner uint6
 	p := &ReadPin{repo: r, session: commit.Session{
 		Kind: commit.ReaderSession, Repository: r.id, Epoch: r.keys.Epoch(), VM: n.VM, Owner: owner, Parent: &link,
 	}}
-	name := uid
 	for i := range maxPins {
-		if i > 0 {
-			name = fmt.Sprintf("%s/%d", uid, i)
-		}
-		p.session.Run = r.keys.Set().Run(n.VM, name)
+		p.session.Run = r.keys.Set().Run(n.VM, pinName(uid, i))
 		if ended, err := p.put(ctx); err != nil || !ended {
 			if err == nil {
 				err = p.check(ctx, c)
@@ -64,6 +60,29 @@ func (r *Repository) Pin(ctx context.Context, c *Commit, uid string, owner uint6
 		}
 	}
 	return nil, fmt.Errorf("%w: reader %q has ended %d times", ErrInvalid, uid, maxPins)
+}
+
+// pinName names the pin of a reader that has ended n pins before.
+func pinName(uid string, n int) string {
+	if n == 0 {
+		return uid
+	}
+	return fmt.Sprintf("%s/%d", uid, n)
+}
+
+// ReadBy reports whether a session is a pin of the reader uid, whatever it reads and however often it
+// has begun again. False for other sessions, and without keys.
+func (r *Repository) ReadBy(s Session, uid string) bool {
+	vm, run, _, ok := layout.ParseSession(s.Key)
+	if r.keys == nil || !s.Reader || !ok {
+		return false
+	}
+	for i := range maxPins {
+		if r.keys.Set().Run(vm, pinName(uid, i)) == run {
+			return true
+		}
+	}
+	return false
 }
 
 // put stores the pin, and reports whether it had been ended already.

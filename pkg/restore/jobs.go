@@ -50,9 +50,12 @@ func importSpec(in Observed) (job.Spec, error) {
 	told := config.Config{Import: task}
 	if from.Commit != nil {
 		task.Commit = &config.Commit{Key: from.Commit.Key, Digest: from.Commit.Digest}
-		task.Unlock = unlock(in)
+		task.Unlock, task.Reader = unlock(in), string(in.Restore.UID)
 		told.Store = store.Config(in.Store)
 		spec.Mounts = storeMounts(in)
+		if keys := in.Store.Status.KeysSecretName; keys != "" { // what a pin is signed with
+			spec.Mounts = append(spec.Mounts, job.Mount{Secret: keys, Path: job.PathRepositoryKeys, Optional: true})
+		}
 	}
 	for _, v := range in.Machine.Held {
 		mount := job.Mount{Claim: claimName(in, v), Path: path.Join(job.PathVolumes, v.Name)}

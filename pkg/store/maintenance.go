@@ -152,7 +152,8 @@ func maintenanceJob(in Observed) job.Spec {
 			newest[chain] = c
 		}
 	}
-	if len(told.Alive) == maxTold {
+	told.Readers = in.Readers[:min(len(in.Readers), maxTold)]
+	if len(told.Alive) == maxTold || len(told.Readers) == maxTold {
 		told.Ended = nil // somebody may have been left out
 	}
 	for _, c := range newest {

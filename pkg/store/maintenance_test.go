@@ -2,6 +2,7 @@ package store
 
 import (
 	"encoding/json"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -112,6 +113,25 @@ func TestMaintenanceJob(t *testing.T) {
 	}}}
 	if diff := cmp.Diff(want, Plan(in).Actions); diff != "" {
 		t.Errorf("only this Job sees the credential that deletes (-want +got):\n%s", diff)
+	}
+}
+
+// TestMaintenanceReaders: the Job is told which restores may be reading, and ends no session where it was not told of all.
+func TestMaintenanceReaders(t *testing.T) {
+	in := at(probed(time.Minute, "True"), maintained, cleaning)
+	in.Store.Status.Maintenance.Sessions = []string{"s/a"}
+	for n, ended := range map[int]bool{2: true, maxTold: false, maxTold + 1: false} {
+		in.Readers = nil
+		for i := range n {
+			in.Readers = append(in.Readers, fmt.Sprintf("restore-%03d", i))
+		}
+		told, err := config.Decode(maintenanceJob(in).Config)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := told.Maintain.Readers; len(got) != min(n, maxTold) || got[1] != "restore-001" || (len(told.Maintain.Ended) > 0) != ended {
+			t.Errorf("of %d restores %d are told, ended sessions %q", n, len(got), told.Maintain.Ended)
+		}
 	}
 }
 

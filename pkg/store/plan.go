@@ -43,6 +43,8 @@ type Observed struct {
 	Backups []v1alpha1.VMStateBackup
 	// InUse are the keys of commits that a restore stands on.
 	InUse []string
+	// Readers are the UIDs of restores that may be reading: they have not ended, or a pod of theirs has not.
+	Readers []string
 }
 
 // Task is a Job and its report.

@@ -211,6 +211,8 @@ type Import struct {
 	Disks []Disk `json:"disks,omitempty"`
 	// State to write; nil if the backup has none.
 	State *ImportState `json:"state,omitempty"`
+	// Reader is the UID of the object that the commit is read for: what its pin is known by. Empty pins nothing.
+	Reader string `json:"reader,omitempty"`
 	// Unlock has the keys asked for; nil uses the mounted identities.
 	Unlock *Unlock `json:"unlock,omitempty"`
 }
@@ -254,8 +256,10 @@ type Maintain struct {
 	Remove []Commit `json:"remove,omitempty"`
 	// Known are backups that must be there; where one is not, nothing is deleted.
 	Known []Commit `json:"known,omitempty"`
-	// Alive are those whose sessions are kept.
+	// Alive are the backups whose sessions are kept.
 	Alive []Writer `json:"alive,omitempty"`
+	// Readers are the UIDs of the restores whose sessions are kept.
+	Readers []string `json:"readers,omitempty"`
 	// Ended are sessions that the pass before saw, of nobody that was known: they are ended
 	// unless they are of somebody alive.
 	Ended []string `json:"ended,omitempty"`
@@ -265,7 +269,7 @@ type Maintain struct {
 	KeySecretName string `json:"keySecretName"`
 }
 
-// Writer is a backup or a restore that may be at work.
+// Writer is a backup that may be at work.
 type Writer struct {
 	VMUID     string `json:"vmUID"`
 	BackupUID string `json:"backupUID"`
