@@ -22,7 +22,8 @@ const aboutSalvage = `Brings out of a damaged backup what is good of it, as file
   DIR/salvage.json            what is missing: volume, offset, length, and why
   DIR/state/, DIR/spec/       firmware state and documents, each whole or not at all
 
-Every byte outside of the bad ranges is proven. Exit code 3 if anything is missing. A machine with a hole in its disk
+Every byte outside of the bad ranges is proven. Exit code 3 if anything is missing; an identity that opens nothing of the
+backup is an error, and no damage. A machine with a hole in its disk
 may start and be wrong: a restore in the cluster refuses a damaged backup, and never mixes it with another.`
 
 func (a *app) salvageCommand() *cobra.Command {
@@ -52,6 +53,8 @@ type missing struct {
 	Offset int64  `json:"offset"`
 	Length int64  `json:"length"`
 	Why    string `json:"why"`
+	// Closed says that no identity given opens it.
+	Closed bool `json:"closed,omitempty"`
 }
 
 func (a *app) salvage(ctx context.Context, vm, id, output string) error {
@@ -97,6 +100,7 @@ func (a *app) salvage(ctx context.Context, vm, id, output string) error {
 // salvage brings out every volume as far as it is good.
 func (r *fileRestore) salvage(ctx context.Context) ([]missing, error) {
 	lost := []missing{}
+	opened, closed := int64(0), ""
 	for _, v := range r.commit.Volumes {
 		if v.Name == "" || v.Name != filepath.Base(v.Name) {
 			return nil, fmt.Errorf("%w: volume name %q is not a file name", errDamaged, v.Name)
@@ -104,29 +108,37 @@ func (r *fileRestore) salvage(ctx context.Context) ([]missing, error) {
 		r.total += v.Size
 	}
 	for _, v := range r.commit.Volumes {
-		var bad []repository.BadRange
-		var err error
-		if v.Kind == repository.KindTree {
-			bad, err = r.salvageTree(ctx, v)
-		} else {
-			bad, err = r.salvageDisk(ctx, v)
-		}
+		out, err := r.salvageVolume(ctx, v)
 		if err != nil {
 			return nil, fmt.Errorf("volume %q: %w", v.Name, err)
 		}
-		for _, b := range bad {
-			lost = append(lost, missing{v.Name, b.Offset, b.Length, b.Why})
+		opened += out.DataBytes
+		for _, b := range out.Bad {
+			lost = append(lost, missing{v.Name, b.Offset, b.Length, b.Why, b.Closed})
+			if b.Closed {
+				closed = b.Why
+			}
 		}
 		r.before += v.Size
+	}
+	if opened == 0 && closed != "" {
+		return nil, fmt.Errorf("%w: nothing of the backup is opened: %s", repository.ErrWrongIdentity, closed)
 	}
 	return lost, nil
 }
 
-func (r *fileRestore) salvageDisk(ctx context.Context, v repository.VolumeResult) ([]repository.BadRange, error) {
+func (r *fileRestore) salvageVolume(ctx context.Context, v repository.VolumeResult) (repository.SalvageResult, error) {
+	if v.Kind == repository.KindTree {
+		return r.salvageTree(ctx, v)
+	}
+	return r.salvageDisk(ctx, v)
+}
+
+func (r *fileRestore) salvageDisk(ctx context.Context, v repository.VolumeResult) (repository.SalvageResult, error) {
 	partial := r.image(v.Name) + partialSuffix
 	target, err := blockfile.Create(partial, v.Size)
 	if err != nil {
-		return nil, err
+		return repository.SalvageResult{}, err
 	}
 	out, err := r.repo.Salvage(ctx, r.commit, repository.RestoreSpec{
 		Volume: v.Name, Target: target, Fresh: true, Progress: func(p repository.RestoreProgress) {
@@ -134,27 +146,30 @@ func (r *fileRestore) salvageDisk(ctx context.Context, v repository.VolumeResult
 		},
 	})
 	if err := errors.Join(err, target.Close()); err != nil {
-		return nil, err
+		return out, err
 	}
 	name := v.Name
 	if len(out.Bad) > 0 {
 		name += ".salvaged"
 	}
-	return out.Bad, os.Rename(partial, r.image(name))
+	return out, os.Rename(partial, r.image(name))
 }
 
 // salvageTree brings out a set of files, or nothing of it: half of a TPM's state is none.
-func (r *fileRestore) salvageTree(ctx context.Context, v repository.VolumeResult) ([]repository.BadRange, error) {
+func (r *fileRestore) salvageTree(ctx context.Context, v repository.VolumeResult) (out repository.SalvageResult, err error) {
 	folder := filepath.Join(r.output, "state")
 	if v.Role == string(v1alpha1.RoleSpec) {
 		folder = filepath.Join(r.output, "spec")
 	}
-	err := r.tree(ctx, v.Name, folder)
+	err = r.tree(ctx, v.Name, folder)
 	if err == nil {
-		return nil, nil
+		out.DataBytes = v.Size
+		return out, nil
 	}
-	if exitCode(err) != exitDamaged && !errors.Is(err, repository.ErrWrongIdentity) {
-		return nil, err
+	closed := errors.Is(err, repository.ErrWrongIdentity)
+	if exitCode(err) != exitDamaged && !closed {
+		return out, err
 	}
-	return []repository.BadRange{{Length: v.Size, Why: err.Error()}}, os.RemoveAll(folder)
+	out.Bad = []repository.BadRange{{Length: v.Size, Why: err.Error(), Closed: closed}}
+	return out, os.RemoveAll(folder)
 }

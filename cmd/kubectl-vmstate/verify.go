@@ -2,11 +2,13 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -23,7 +25,7 @@ A damaged object is named with every backup and every volume that it takes somet
 reached is an error and no damage. Exit code 3 if anything is damaged.
 
 With --state FILE a verification that was interrupted goes on where it was. With --full and an identity every backup is
-also opened as a restore would, so that damage is told to the single frame and key files are proven.`
+also opened as a restore would, so that damage is told to the single frame and key files are proven. --rate bounds both.`
 
 // verifyFlags are those of verify alone.
 type verifyFlags struct {
@@ -58,8 +60,60 @@ func (a *app) verifyCommand() *cobra.Command {
 	return cmd
 }
 
-func (f verifyFlags) spec() (repository.VerifySpec, error) {
-	var spec repository.VerifySpec
+// verifyState is what --state keeps.
+type verifyState struct {
+	// Round is the library's.
+	Round string `json:"round"`
+	// Unfinished says that a round is under way, Full that it opens backups.
+	Unfinished bool `json:"unfinished,omitempty"`
+	Full       bool `json:"full,omitempty"`
+	// Backups were judged in this round.
+	Backups []repository.Verdict `json:"backups,omitempty"`
+}
+
+// read reads a state; a file that is not there is none.
+func (f verifyFlags) read() (verifyState, error) {
+	var s verifyState
+	if f.state == "" {
+		return s, nil
+	}
+	text, err := os.ReadFile(f.state)
+	if errors.Is(err, fs.ErrNotExist) || err == nil && len(text) == 0 {
+		return s, nil
+	}
+	if err != nil {
+		return s, fmt.Errorf("read state: %w", err)
+	}
+	if err := json.Unmarshal(text, &s); err != nil {
+		return s, fmt.Errorf("read state %q: %w", f.state, err)
+	}
+	if s.Round == "" { // of a version that kept nothing else
+		return verifyState{Round: string(text)}, nil
+	}
+	if s.Unfinished && s.Full != f.full {
+		return s, usagef("%q is of a verification with --full=%t that has not ended: go on with that, or remove the file", f.state, s.Full)
+	}
+	return s, nil
+}
+
+// keep writes the state whole or not at all.
+func (f verifyFlags) keep(s verifyState) error {
+	if f.state == "" {
+		return nil
+	}
+	text, err := json.Marshal(s)
+	if err != nil {
+		return fmt.Errorf("write state: %w", err)
+	}
+	if err := os.WriteFile(f.state+partialSuffix, text, 0o600); err != nil {
+		return fmt.Errorf("write state: %w", err)
+	}
+	return os.Rename(f.state+partialSuffix, f.state)
+}
+
+// spec goes on from a state.
+func (f verifyFlags) spec(s verifyState) (repository.VerifySpec, error) {
+	spec := repository.VerifySpec{State: s.Round, Full: f.full}
 	if f.rate != "" {
 		q, err := resource.ParseQuantity(f.rate)
 		if err != nil || q.Value() <= 0 {
@@ -67,29 +121,15 @@ func (f verifyFlags) spec() (repository.VerifySpec, error) {
 		}
 		spec.BytesPerSecond = q.Value()
 	}
-	if f.state != "" {
-		text, err := os.ReadFile(f.state)
-		if err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return spec, fmt.Errorf("read state: %w", err)
-		}
-		spec.State = string(text)
-	}
 	return spec, nil
 }
 
-// keep writes the state whole or not at all.
-func (f verifyFlags) keep(state string) error {
-	if f.state == "" {
-		return nil
-	}
-	if err := os.WriteFile(f.state+partialSuffix, []byte(state), 0o600); err != nil {
-		return fmt.Errorf("write state: %w", err)
-	}
-	return os.Rename(f.state+partialSuffix, f.state)
-}
-
 func (a *app) verify(ctx context.Context, f verifyFlags) error {
-	spec, err := f.spec()
+	before, err := f.read()
+	if err != nil {
+		return err
+	}
+	spec, err := f.spec(before)
 	if err != nil {
 		return err
 	}
@@ -100,18 +140,39 @@ func (a *app) verify(ctx context.Context, f verifyFlags) error {
 	progress := newBar(a.err)
 	var kept error
 	spec.Progress = func(p repository.VerifyProgress) {
-		kept = errors.Join(kept, f.keep(p.State))
-		progress.show(reading{step: "Verifying", done: p.Bytes, total: p.Total, extra: fmt.Sprintf("%d packs", p.Packs)})
+		kept = errors.Join(kept, f.keep(before.after(p.State, f.full, p.Backups)))
+		progress.show(readingVerify(p))
 	}
 	found, err := repo.Verify(ctx, spec)
-	if err = errors.Join(err, kept, f.keep(found.State)); err == nil && f.full {
-		err = proveAll(ctx, repo, &found, progress)
-	}
 	progress.end()
-	if err != nil {
+	after := before.after(found.State, f.full, found.Backups)
+	if found.Backups = after.Backups; found.RoundDone {
+		after = verifyState{Round: found.State}
+	}
+	if err = errors.Join(err, kept, f.keep(after)); err != nil {
 		return err
 	}
 	return a.printVerified(found)
+}
+
+// after is the state with what was judged since.
+func (s verifyState) after(round string, full bool, judged []repository.Verdict) verifyState {
+	out := verifyState{Round: round, Unfinished: true, Full: full}
+	for _, v := range s.Backups {
+		if !slices.ContainsFunc(judged, func(j repository.Verdict) bool { return j.Key == v.Key }) {
+			out.Backups = append(out.Backups, v)
+		}
+	}
+	out.Backups = append(out.Backups, judged...)
+	return out
+}
+
+func readingVerify(p repository.VerifyProgress) reading {
+	r := reading{step: "Verifying", done: p.Bytes, total: p.Total, extra: fmt.Sprintf("%d packs", p.Packs)}
+	if o := p.Opening; o != nil {
+		r = reading{step: "Opening " + o.Volume, done: o.Done, total: o.Total, extra: "fetched " + size(o.Fetched)}
+	}
+	return r
 }
 
 func (a *app) openVerified(ctx context.Context, folder string) (*repository.Repository, error) {
@@ -144,27 +205,6 @@ func (a *app) openVerified(ctx context.Context, folder string) (*repository.Repo
 		return nil, fmt.Errorf("open %s: %w", a.store.place(), err)
 	}
 	return repo, nil
-}
-
-// proveAll opens every backup whose record reads, and puts the closer verdict in the place of the other.
-func proveAll(ctx context.Context, repo *repository.Repository, found *repository.VerifyResult, progress *bar) error {
-	for i, v := range found.Backups {
-		if v.VM == (repository.VM{}) {
-			continue
-		}
-		c, err := repo.Commit(ctx, v.CommitRef)
-		if err != nil {
-			return err
-		}
-		proven, err := repo.Prove(ctx, c, func(p repository.RestoreProgress) {
-			progress.show(reading{step: fmt.Sprintf("Opening %s %s", shortID(v.Digest), p.Volume), done: p.Done, total: p.Total})
-		})
-		if err != nil {
-			return err
-		}
-		found.Backups[i] = proven
-	}
-	return nil
 }
 
 // verdictView is one backup as verify prints it.
@@ -266,7 +306,14 @@ func (v verifiedView) err() error {
 			n++
 		}
 	}
-	if n == 0 {
+	closed := slices.ContainsFunc(v.Backups, func(b verdictView) bool { return b.Outcome == repository.OutcomeClosed })
+	switch {
+	case n == 0 && closed:
+		return &outcome{
+			kind: repository.ErrWrongIdentity, err: repository.ErrWrongIdentity, text: "some backups are not opened by the identity given: they are named above",
+			hint: "give every identity with an --identity of its own; kubectl vmstate rewrap opens old backups for a new one",
+		}
+	case n == 0:
 		return nil
 	}
 	return &outcome{

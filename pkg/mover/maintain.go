@@ -127,6 +127,10 @@ func (e Env) maintenanceKey(ctx context.Context, repo *repository.Repository, k 
 	return m, nil
 }
 
+// verifyFor is how long one part is read for; the Job's own limit is 20 hours, and what a Job had read that is
+// ended from outside would be read again, by every one of them.
+const verifyFor = 18 * time.Hour
+
 // Verify reads back a part of what e.Store holds, without any identity.
 func Verify(ctx context.Context, e Env, c config.Verify) (repository.VerifyResult, error) {
 	k, err := e.repositoryKeys()
@@ -138,7 +142,7 @@ func Verify(ctx context.Context, e Env, c config.Verify) (repository.VerifyResul
 		return repository.VerifyResult{}, fmt.Errorf("open repository: %w", err)
 	}
 	return repo.Verify(ctx, repository.VerifySpec{
-		State: c.Cursor, Parts: c.Parts, BytesPerSecond: c.BytesPerSecond,
+		State: c.Cursor, Parts: c.Parts, BytesPerSecond: c.BytesPerSecond, Until: time.Now().Add(verifyFor),
 		Progress: func(p repository.VerifyProgress) { e.progress(Progress{Total: p.Total, Done: p.Bytes, Read: p.Bytes}) },
 	})
 }

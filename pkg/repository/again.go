@@ -23,22 +23,44 @@ func throughVersions(s objectstore.Store) objectstore.Store {
 // So a bucket that nobody tampered with is never asked for versions.
 func again(ctx context.Context, s objectstore.Store, prefixes []string, do func() error) error {
 	err := do()
-	oldest, keeps := s.(*objectstore.Oldest)
-	if !keeps || !suspicious(err) {
-		return err
+	if !suspicious(err) || !lookBehind(ctx, s, prefixes) {
+		return err // if that could not be seen, what was wrong before is the news
 	}
-	found := false
+	return do()
+}
+
+// lookBehind reports whether something was found to be put over objects below prefixes
+// that was not known of. From now on these are read as they were made.
+func lookBehind(ctx context.Context, s objectstore.Store, prefixes []string) (found bool) {
+	oldest := oldestIn(s)
+	if oldest == nil {
+		return false
+	}
 	for _, prefix := range prefixes {
-		more, lookErr := oldest.LookBehind(ctx, prefix)
-		if lookErr != nil {
-			return err // what was wrong before is the news
+		more, err := oldest.LookBehind(ctx, prefix)
+		if err != nil {
+			return false
 		}
 		found = found || more
 	}
-	if !found {
-		return err
+	return found
+}
+
+// oldestIn is what looks through versions in s; nil if nothing does.
+func oldestIn(s objectstore.Store) *objectstore.Oldest {
+	switch s := s.(type) {
+	case *objectstore.Oldest:
+		return s
+	case *pacedStore:
+		return oldestIn(s.Store)
+	default:
+		return nil
 	}
-	return do()
+}
+
+// lookBehind is the above for all backups of a virtual machine.
+func (r *Repository) lookBehind(ctx context.Context, vm keys.ID) bool {
+	return lookBehind(ctx, r.store, prefixesOf(vm))
 }
 
 // suspicious tells an error that an object put over ours, or over which a deletion was
@@ -68,7 +90,7 @@ func prefixesOf(vm keys.ID) []string {
 // Covered tells the objects that somebody has overwritten or hidden since they were
 // made, as far as this repository has come across them: their first versions were read.
 func (r *Repository) Covered() []string {
-	if oldest, keeps := r.store.(*objectstore.Oldest); keeps {
+	if oldest := oldestIn(r.store); oldest != nil {
 		return oldest.Covered()
 	}
 	return nil

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"sync"
 
+	"filippo.io/age"
+
 	"github.com/vmstate/vmstate/pkg/objectstore"
 	"github.com/vmstate/vmstate/pkg/repository/index"
 	"github.com/vmstate/vmstate/pkg/repository/keys"
@@ -125,7 +127,7 @@ func (d *dataKeys) read(ctx context.Context, entry index.DataKey) ([32]byte, err
 	if isBroken(worst) {
 		return key, worst
 	}
-	return key, fmt.Errorf("%w%s: %s", worst, also, d.whoCan(ctx, entry))
+	return key, d.closed(ctx, entry, fmt.Errorf("%w%s", worst, also))
 }
 
 func (d *dataKeys) try(ctx context.Context, name string, entry index.DataKey) ([32]byte, error) {
@@ -150,11 +152,19 @@ func (d *dataKeys) try(ctx context.Context, name string, entry index.DataKey) ([
 	return key, nil
 }
 
-// whoCan tells which recipients can open the data of a run, as its commit says.
-func (d *dataKeys) whoCan(ctx context.Context, entry index.DataKey) string {
-	o, err := d.repo.readCommit(ctx, CommitRef{Key: layout.Commit(d.vm, entry.Sequence, entry.Origin.Run)})
-	if err != nil {
-		return "its recipients are not known, since its own commit cannot be read"
+// closed says why no identity given opens the key of an attempt. A key file whose recipients were
+// altered looks like one that is for others: what the run's commit says of them tells the two apart,
+// where it still is there and is of the same attempt.
+func (d *dataKeys) closed(ctx context.Context, entry index.DataKey, err error) error {
+	o, unread := d.repo.readSigned(ctx, CommitRef{Key: layout.Commit(d.vm, entry.Sequence, entry.Origin.Run)})
+	if unread != nil {
+		return fmt.Errorf("%w: it is for others, or was altered: its recipients are not known, since its own commit cannot be read", err)
 	}
-	return "it opens for the recipients with fingerprints " + strings.Join(slices.Sorted(slices.Values(o.record.Recipients)), ", ")
+	mine := slices.ContainsFunc(d.repo.identities, func(id age.Identity) bool {
+		return slices.Contains(o.record.Recipients, keys.Fingerprint(keys.RecipientOf(id)))
+	})
+	if mine && o.header.Origin.Attempt == entry.Origin.Attempt {
+		return fmt.Errorf("data key %q: %w: it was made for an identity that is given, and does not open", layout.DataKey(d.vm, entry.Origin), ErrDamaged)
+	}
+	return fmt.Errorf("%w: it opens for the recipients with fingerprints %s", err, strings.Join(slices.Sorted(slices.Values(o.record.Recipients)), ", "))
 }

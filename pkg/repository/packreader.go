@@ -8,36 +8,26 @@ import (
 	"sync"
 
 	"golang.org/x/sync/semaphore"
-	"golang.org/x/time/rate"
 
 	"github.com/vmstate/vmstate/pkg/objectstore"
 	"github.com/vmstate/vmstate/pkg/repository/index"
 	"github.com/vmstate/vmstate/pkg/repository/pack"
 )
 
-const (
-	// verifyMemory bounds the packs that are in memory at once: three of 32 MiB. A GMAC
-	// needs the whole pack.
-	verifyMemory = 104 << 20
-	// verifyPiece is how much is read between two looks at the rate.
-	verifyPiece = 1 << 20
-)
+// verifyMemory bounds the packs that are in memory at once: three of 32 MiB. A GMAC
+// needs the whole pack.
+const verifyMemory = 104 << 20
 
-// packReader reads whole packs, several at once, at a bounded rate.
+// packReader reads whole packs, several at once.
 type packReader struct {
 	store  objectstore.Store
-	rate   *rate.Limiter // nil for no bound
 	memory *semaphore.Weighted
 	mu     sync.Mutex
 	free   [][]byte
 }
 
-func newPackReader(s objectstore.Store, bytesPerSecond int64) *packReader {
-	p := &packReader{store: s, memory: semaphore.NewWeighted(verifyMemory)}
-	if bytesPerSecond > 0 {
-		p.rate = rate.NewLimiter(rate.Limit(bytesPerSecond), verifyPiece)
-	}
-	return p
+func newPackReader(s objectstore.Store) *packReader {
+	return &packReader{store: s, memory: semaphore.NewWeighted(verifyMemory)}
 }
 
 // damage is what is wrong with an object, in one word.
@@ -102,24 +92,11 @@ func (p *packReader) read(ctx context.Context, key string, buffer []byte) (int64
 		return 0, readError(err)
 	}
 	defer body.Close()
-	n := 0
-	for n < len(buffer) {
-		piece := buffer[n:min(n+verifyPiece, len(buffer))]
-		if p.rate != nil {
-			if err := p.rate.WaitN(ctx, len(piece)); err != nil {
-				return int64(n), err
-			}
-		}
-		got, err := io.ReadFull(body, piece)
-		n += got
-		if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
-			return int64(n), nil
-		}
-		if err != nil {
-			return int64(n), readError(err)
-		}
+	n, err := io.ReadFull(body, buffer)
+	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+		err = nil
 	}
-	return int64(n), nil
+	return int64(n), readError(err)
 }
 
 // buffer returns memory for a pack of that size and a byte more.

@@ -15,6 +15,8 @@ import (
 type BadRange struct {
 	Offset, Length int64
 	Why            string
+	// Closed says that no identity given opens it: that is no damage.
+	Closed bool
 }
 
 // SalvageResult is what could be brought back of a volume, and what could not. Nothing
@@ -62,19 +64,28 @@ func (r *Repository) salvage(ctx context.Context, c *Commit, spec RestoreSpec) (
 	if err := checkSectors(v, spec.Target); err != nil {
 		return SalvageResult{}, err
 	}
-	// A unit is compared with its id before it is written: there is no reading back of
-	// what has holes.
-	run, err := r.newRestoreOf(ctx, o, v, spec, &badRanges{})
-	if err != nil {
-		return SalvageResult{}, err
+	run, err := r.salvageRun(ctx, o, v, spec)
+	if err == nil && len(run.bad.list) > 0 && r.lookBehind(ctx, o.header.VM) {
+		spec.Fresh = false // something was written
+		run, err = r.salvageRun(ctx, o, v, spec)
 	}
-	if err := run.all(ctx, 0, v.Size); err != nil {
+	if err != nil {
 		return SalvageResult{}, err
 	}
 	if err := spec.Target.Sync(); err != nil {
 		return SalvageResult{}, fmt.Errorf("sync the target: %w", err)
 	}
 	return SalvageResult{RestoreResult: run.result(), Bad: run.bad.list}, nil
+}
+
+// salvageRun brings back what it can. A unit is compared with its id before it is written:
+// there is no reading back of what has holes.
+func (r *Repository) salvageRun(ctx context.Context, o *opened, v *commit.Volume, spec RestoreSpec) (*restore, error) {
+	run, err := r.newRestoreOf(ctx, o, v, spec, &badRanges{})
+	if err != nil {
+		return nil, err
+	}
+	return run, run.all(ctx, 0, v.Size)
 }
 
 // badRanges gathers what cannot be brought back.
@@ -99,10 +110,11 @@ func (b *badRanges) settle() {
 	b.list, b.settled = kept, len(kept)
 }
 
-// lose notes that [from, to) cannot be brought back, or returns err if that is not for
-// damage or if this is no salvage.
+// lose notes that [from, to) cannot be brought back, or returns err if that is neither for
+// damage nor for want of an identity, or if this is no salvage.
 func (r *restore) lose(from, to int64, err error) error {
-	if r.bad == nil || !isBroken(err) {
+	closed := errors.Is(err, ErrWrongIdentity)
+	if r.bad == nil || !isBroken(err) && !closed {
 		return err
 	}
 	from, to = max(from, r.from), min(to, r.to)
@@ -111,7 +123,7 @@ func (r *restore) lose(from, to int64, err error) error {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.bad.list = append(r.bad.list, BadRange{Offset: from, Length: to - from, Why: err.Error()})
+	r.bad.list = append(r.bad.list, BadRange{Offset: from, Length: to - from, Why: err.Error(), Closed: closed})
 	return nil
 }
 
@@ -134,10 +146,7 @@ func (r *restore) openKeys(ctx context.Context, l *index.Leaf, start int64) erro
 		if err == nil {
 			continue
 		}
-		if r.bad != nil && errors.Is(err, ErrWrongIdentity) {
-			err = fmt.Errorf("%w, or it is for others: %w", ErrDamaged, err) // an altered key file looks the same
-		}
-		if r.bad == nil || !isBroken(err) {
+		if r.bad == nil {
 			return err
 		}
 		unit := int64(r.volume.Unit)

@@ -153,7 +153,7 @@ func TestProve(t *testing.T) {
 		r := w.reader()
 		c, err := r.Commit(t.Context(), one.CommitRef)
 		must(t, err)
-		v, err := r.Prove(t.Context(), c, nil)
+		v, err := r.Prove(t.Context(), c, repository.ProveSpec{})
 		must(t, err)
 		return v
 	}

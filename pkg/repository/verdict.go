@@ -16,6 +16,9 @@ import (
 // judge says what is known of the backups: of all of them at the end of the virtual
 // machine, before that of the damaged ones.
 func (m *machineVerify) judge(ctx context.Context, done bool) error {
+	if err := m.forgetRemoved(ctx); err != nil {
+		return err
+	}
 	bad := m.damaged()
 	for _, c := range m.commits {
 		verdict, err := m.verdict(ctx, c, bad)
@@ -26,6 +29,45 @@ func (m *machineVerify) judge(ctx context.Context, done bool) error {
 			m.result.Backups = append(m.result.Backups, verdict)
 		}
 	}
+	return nil
+}
+
+// forgetRemoved drops what was found of objects that no backup needs any more: a remover takes them away while they are
+// being read. Who needs them is looked up anew, since that is what changes.
+func (m *machineVerify) forgetRemoved(ctx context.Context) error {
+	bad := m.damaged()
+	if len(bad) == 0 {
+		return nil
+	}
+	commits, err := m.repo.verifyCommits(ctx, m.id)
+	if err != nil {
+		return err
+	}
+	needed := map[string]bool{}
+	for _, c := range commits {
+		if c.err != nil {
+			return nil // it may need any of them
+		}
+		name, err := layout.ParseCommit(c.ref.Key)
+		if err != nil {
+			return nil
+		}
+		if _, going, err := m.repo.tombstone(ctx, name); err != nil {
+			return err
+		} else if going {
+			continue
+		}
+		l, err := m.lostOf(ctx, c, bad)
+		if err != nil {
+			return err
+		}
+		for d := range l.objects() {
+			needed[d.Key] = true
+		}
+	}
+	m.state.Damaged = slices.DeleteFunc(m.state.Damaged, func(d DamagedObject) bool {
+		return machineOf(d.Key) == m.id.String() && !needed[d.Key]
+	})
 	return nil
 }
 
@@ -68,6 +110,10 @@ func (m *machineVerify) weigh(ctx context.Context, c *verifyCommit, bad map[stri
 	if m.state.seen(c.digest) {
 		v.Outcome = OutcomeVerified
 	}
+	if proof := m.state.proof(c.digest); proof != nil { // it says more closely what is hurt
+		proof.judge(v)
+		return nil
+	}
 	if len(bad) == 0 && c.broken == nil {
 		return nil
 	}
@@ -76,8 +122,8 @@ func (m *machineVerify) weigh(ctx context.Context, c *verifyCommit, bad map[stri
 		return err
 	}
 	o, err := m.repo.readSigned(ctx, c.ref)
-	if errors.Is(err, ErrNoCommit) {
-		v.Outcome = ""
+	if errors.Is(err, ErrNoCommit) || errors.Is(err, ErrAborted) {
+		v.Outcome = "" // removed since it was listed
 		return nil
 	}
 	if err != nil {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/vmstate/vmstate/pkg/repository/keys"
 	"github.com/vmstate/vmstate/pkg/repository/layout"
@@ -16,11 +17,16 @@ import (
 type VerifySpec struct {
 	// State is what the call before returned; empty begins the first round.
 	State string
-	// BytesPerSecond bounds how fast packs are read; 0 does not.
+	// BytesPerSecond bounds how fast the store is read; 0 does not.
 	BytesPerSecond int64
+	// Full opens every backup as well, after the packs of its virtual machine were read
+	// (see Prove): ErrNoIdentity without an identity. It is for whole rounds.
+	Full bool
 	// Parts cuts a round: a call reads about one part of what the store holds, and the
 	// next call goes on behind it. 0 and 1 read all that is left of the round.
 	Parts int
+	// Until ends the call when its part is not read by then, as if it were; the zero time does not.
+	Until time.Time
 	// Progress is told after each batch of packs or so; nil is allowed. It is called from
 	// one goroutine. Its State is good to go on from if the process ends there.
 	Progress func(VerifyProgress)
@@ -32,6 +38,10 @@ type VerifyProgress struct {
 	State        string
 	Packs, Bytes int64
 	Total        int64
+	// Opening is the backup that is being opened; nil while packs are read.
+	Opening *ProveProgress
+	// Backups are the verdicts of this call so far: State does not hold them.
+	Backups []Verdict
 }
 
 // VerifyResult is what one call has found.
@@ -54,11 +64,13 @@ type VerifyResult struct {
 type Outcome string
 
 // The outcomes. A backup is Verified if every pack that it reaches was read in this
-// round and is bit for bit as written. It is Damaged if something that it needs is
-// not. Unknown is a backup that could not be looked at: nothing is said against it.
+// round and is bit for bit as written, or all of it was opened. It is Damaged if something
+// that it needs is not. Closed is a backup of which no identity given opens all, Unknown
+// one that could not be looked at: nothing is said against either.
 const (
 	OutcomeVerified Outcome = "Verified"
 	OutcomeDamaged  Outcome = "Damaged"
+	OutcomeClosed   Outcome = "Closed"
 	OutcomeUnknown  Outcome = "Unknown"
 )
 
@@ -97,9 +109,9 @@ type DamagedObject struct {
 	Ordinal uint64
 }
 
-// maxDamaged bounds how many damaged objects are remembered. With more the store is
-// beyond telling one backup from the other.
-const maxDamaged = 1024
+// maxDamaged bounds how many damaged objects are remembered: 64 KiB in a State. With more the
+// store is beyond telling one backup from the other.
+const maxDamaged = 512
 
 // Verify reads packs and compares them, bit for bit, with what the pack tables say; it
 // needs no identity. It reads each pack once however many backups share it, a few at
@@ -109,6 +121,9 @@ const maxDamaged = 1024
 func (r *Repository) Verify(ctx context.Context, spec VerifySpec) (VerifyResult, error) {
 	if spec.BytesPerSecond < 0 || spec.Parts < 0 {
 		return VerifyResult{State: spec.State}, fmt.Errorf("%w: rate or parts are negative", ErrInvalid)
+	}
+	if spec.Full && len(r.identities) == 0 {
+		return VerifyResult{State: spec.State}, ErrNoIdentity
 	}
 	v, err := r.newVerifier(spec)
 	if err != nil {
@@ -132,6 +147,8 @@ type verifier struct {
 	result VerifyResult
 	// left is how many bytes this call may still read; negative is no bound.
 	left int64
+	// opening is how far the backup is that is being opened; nil if none is.
+	opening *ProveProgress
 }
 
 func (r *Repository) newVerifier(spec VerifySpec) (*verifier, error) {
@@ -142,7 +159,8 @@ func (r *Repository) newVerifier(spec VerifySpec) (*verifier, error) {
 	if spec.Progress == nil {
 		spec.Progress = func(VerifyProgress) {}
 	}
-	return &verifier{repo: r, spec: spec, state: state, reader: newPackReader(r.store, spec.BytesPerSecond)}, nil
+	r = r.paced(spec.BytesPerSecond)
+	return &verifier{repo: r, spec: spec, state: state, reader: newPackReader(r.store)}, nil
 }
 
 // round goes on with the round, from the virtual machine that the state names.
@@ -164,7 +182,7 @@ func (v *verifier) round(ctx context.Context) error {
 			return err
 		}
 	}
-	v.state.VM, v.state.Next, v.state.Seen, v.state.Total = "", 0, nil, 0
+	v.state.leave()
 	v.result.RoundDone = true
 	return nil
 }
@@ -206,11 +224,15 @@ func (r *Repository) machines(ctx context.Context) ([]keys.ID, error) {
 func (v *verifier) tell() {
 	v.spec.Progress(VerifyProgress{
 		State: v.state.encode(), Packs: v.result.Packs, Bytes: v.result.Bytes, Total: v.state.Total,
+		Opening: v.opening, Backups: slices.Clone(v.result.Backups),
 	})
 }
 
-// spent reports whether this call has read its part.
-func (v *verifier) spent() bool { return v.left >= 0 && v.result.Bytes >= v.left }
+// spent reports whether this call has read its part, or for as long as it may. It reads something in any case.
+func (v *verifier) spent() bool {
+	late := !v.spec.Until.IsZero() && v.result.Bytes > 0 && !time.Now().Before(v.spec.Until)
+	return late || v.left >= 0 && v.result.Bytes >= v.left
+}
 
 func compareDamaged(a, b DamagedObject) int {
 	return cmp.Or(strings.Compare(machineOf(a.Key), machineOf(b.Key)), cmp.Compare(a.Ordinal, b.Ordinal), strings.Compare(a.Key, b.Key))

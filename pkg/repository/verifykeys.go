@@ -31,6 +31,9 @@ func (m *machineVerify) readKeys(ctx context.Context) error {
 			}
 			asked[k.Origin] = true
 			why, err := m.repo.checkKey(ctx, m.id, k)
+			if why != "" && m.lookBehind(ctx) {
+				why, err = m.repo.checkKey(ctx, m.id, k)
+			}
 			if why != "" {
 				found[k.Origin] = DamagedObject{Key: layout.DataKey(m.id, k.Origin), Why: why}
 			}

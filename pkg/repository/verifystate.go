@@ -24,9 +24,14 @@ type verifyState struct {
 	Seen []byte `json:"seen,omitempty"`
 	// Overflow says that VM has more damaged packs than are remembered.
 	Overflow bool `json:"overflow,omitempty"`
+	// Covered says that something was put over objects of VM.
+	Covered bool `json:"covered,omitempty"`
 	// Total bytes in the store when the round began.
 	Total   int64           `json:"total,omitempty"`
 	Damaged []DamagedObject `json:"damaged,omitempty"`
+	// Proven are the backups of VM that were opened, Proof the one that is being opened.
+	Proven []provenBackup `json:"proven,omitempty"`
+	Proof  *provenBackup  `json:"proof,omitempty"`
 }
 
 const (
@@ -61,10 +66,23 @@ func (s *verifyState) enter(vm keys.ID, commits []*verifyCommit) {
 	if s.VM == vm.String() {
 		return
 	}
-	s.VM, s.Next, s.Seen, s.Overflow = vm.String(), 0, nil, false
+	*s = verifyState{Version: s.Version, VM: vm.String(), Total: s.Total, Damaged: s.Damaged}
 	for _, c := range commits {
 		s.Seen = append(s.Seen, c.digest[:seenBytes]...)
 	}
+}
+
+// leave ends a round: what is damaged is remembered, where it was is not.
+func (s *verifyState) leave() { *s = verifyState{Version: s.Version, Damaged: s.Damaged} }
+
+// proof is what came of opening a backup; nil if it was not opened.
+func (s *verifyState) proof(d commit.Digest) *proofState {
+	for i := range s.Proven {
+		if s.Proven[i].is(d) {
+			return &s.Proven[i].State
+		}
+	}
+	return nil
 }
 
 func (s *verifyState) seen(d commit.Digest) bool {

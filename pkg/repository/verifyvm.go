@@ -57,6 +57,20 @@ type machineVerify struct {
 	id      keys.ID
 	commits []*verifyCommit
 	objects objects
+	// looked says that it is known what was put over the objects.
+	looked bool
+}
+
+// lookBehind looks, once, whether something was put over the objects of the virtual machine
+// since they were made: that is not what was written, and not what is verified.
+func (m *machineVerify) lookBehind(ctx context.Context) bool {
+	if m.looked {
+		return false
+	}
+	m.looked = true
+	found := m.repo.lookBehind(ctx, m.id)
+	m.state.Covered = m.state.Covered || found
+	return found
 }
 
 // machine reads what is left of a virtual machine. done says that this was all of it.
@@ -66,6 +80,9 @@ func (v *verifier) machine(ctx context.Context, vm keys.ID) (done bool, err erro
 		return false, err
 	}
 	v.state.enter(vm, m.commits)
+	if v.state.Covered { // an earlier call knew of what this one does not
+		m.lookBehind(ctx)
+	}
 	for v.state.Next < m.end() && !v.spent() {
 		packs, next, err := m.collect(ctx)
 		if err != nil {
@@ -79,6 +96,12 @@ func (v *verifier) machine(ctx context.Context, vm keys.ID) (done bool, err erro
 	if done {
 		if err := m.readKeys(ctx); err != nil {
 			return false, err
+		}
+		if m.spec.Full {
+			if done, err = m.proveAll(ctx); err != nil {
+				return false, err
+			}
+			m.opening = nil
 		}
 	}
 	return done, m.judge(ctx, done)
@@ -152,11 +175,15 @@ func (m *machineVerify) collectOf(ctx context.Context, c *verifyCommit, next uin
 	if c.err != nil {
 		return nil
 	}
-	err := c.eachPack(ctx, m.objects, m.state.Next, next, func(p index.Numbered[index.Pack]) {
+	add := func(p index.Numbered[index.Pack]) {
 		same := p.Entry
 		same.Live, same.Total = 0, 0
 		found[same] = verifyPack{p, c.epoch}
-	})
+	}
+	err := c.eachPack(ctx, m.objects, m.state.Next, next, add)
+	if isBroken(err) && m.lookBehind(ctx) {
+		err = c.eachPack(ctx, m.objects, m.state.Next, next, add)
+	}
 	if isBroken(err) {
 		c.broken = err
 		return nil
@@ -229,6 +256,18 @@ func (m *machineVerify) due(packs []verifyPack) int {
 
 // batch reads some packs at once and returns those that are damaged.
 func (m *machineVerify) batch(ctx context.Context, packs []verifyPack) ([]DamagedObject, error) {
+	found, err := m.readBatch(ctx, packs)
+	if err != nil || len(found) == 0 || !m.lookBehind(ctx) {
+		return found, err
+	}
+	m.result.Packs -= int64(len(found)) // each counts once
+	return m.readBatch(ctx, slices.DeleteFunc(slices.Clone(packs), func(p verifyPack) bool {
+		key := packNameOf(&p.Entry).key(m.id)
+		return !slices.ContainsFunc(found, func(d DamagedObject) bool { return d.Key == key })
+	}))
+}
+
+func (m *machineVerify) readBatch(ctx context.Context, packs []verifyPack) ([]DamagedObject, error) {
 	var mu sync.Mutex
 	var found []DamagedObject
 	group, ctx := errgroup.WithContext(ctx)
