@@ -197,7 +197,7 @@ type MaintenanceStatus struct {
 	// waitingBytes are of no use and stay for a later pass.
 	// +optional
 	WaitingBytes int64 `json:"waitingBytes,omitempty"`
-	// lockedBytes of them the bucket does not let go yet.
+	// lockedBytes of them stay for object locks: their own, or that of the record of a removed backup which they belong to.
 	// +optional
 	LockedBytes int64 `json:"lockedBytes,omitempty"`
 	// unexplainedBytes belong to nothing that is known; they are never deleted.

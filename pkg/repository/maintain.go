@@ -126,8 +126,8 @@ type MaintainResult struct {
 	Pinned []Pin
 	// Deleted are all objects that were deleted, Packs those of them with data or index.
 	Deleted, Packs Amount
-	// Waiting are of no use, and stay for a later pass. Locked are those of them that the
-	// store would not delete.
+	// Waiting are of no use, and stay for a later pass. Locked are those of them that stay for
+	// a lock: the store would not delete them, or the commit that needs them.
 	Waiting, Locked Amount
 	// Unexplained are objects under r/ that belong to no run that is known.
 	Unexplained Amount

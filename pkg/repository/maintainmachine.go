@@ -29,6 +29,8 @@ type machine struct {
 	live  map[layout.CommitName]*opened // commits that stay
 	going map[layout.CommitName]*opened // with a tombstone; nil if it cannot be read
 	gone  map[layout.CommitName]bool    // a marker is in their place
+	// locked are those of going that the store would not replace.
+	locked map[layout.CommitName]bool
 
 	pinned map[layout.CommitName][]string
 	reach  map[string]bool // keys that commits which stay need
@@ -50,6 +52,7 @@ func (p *pass) newMachine(vm keys.ID) *machine {
 		tombstones: map[layout.CommitName]commit.Digest{}, runs: map[keys.ID][]objectstore.Info{},
 		done: map[keys.ID]bool{}, listed: map[layout.CommitName]int64{}, ofRun: map[keys.ID]bool{},
 		live: map[layout.CommitName]*opened{}, going: map[layout.CommitName]*opened{}, gone: map[layout.CommitName]bool{},
+		locked: map[layout.CommitName]bool{},
 		pinned: map[layout.CommitName][]string{}, reach: map[string]bool{},
 		nodes: &nodeCache{objects: objects{p.store, vm}},
 	}

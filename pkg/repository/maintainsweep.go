@@ -25,7 +25,11 @@ func (m *machine) sweep(ctx context.Context) error {
 		return err
 	}
 	for _, info := range useless {
-		if _, err := m.delete(ctx, info, "no backup reaches it", !unknown && !held[listedAs(info.Key)]); err != nil {
+		locked, is := held[listedAs(info.Key)]
+		if locked {
+			m.result.Locked.add(info.Size)
+		}
+		if _, err := m.delete(ctx, info, "no backup reaches it", !unknown && !is); err != nil {
 			return err
 		}
 	}
@@ -36,7 +40,7 @@ func (m *machine) sweep(ctx context.Context) error {
 }
 
 // heldByGoing are the keys that commits need which are announced to go and are still
-// there; unknown says that one of them cannot be read.
+// there, true of those that a lock keeps there; unknown says that one of them cannot be read.
 func (m *machine) heldByGoing(ctx context.Context) (held map[string]bool, unknown bool, err error) {
 	held = map[string]bool{}
 	for _, n := range slices.SortedFunc(maps.Keys(m.going), bySequence) {
@@ -44,7 +48,11 @@ func (m *machine) heldByGoing(ctx context.Context) (held map[string]bool, unknow
 		if o == nil {
 			return nil, true, nil
 		}
-		err := m.need(ctx, o, held)
+		needed := map[string]bool{}
+		err := m.need(ctx, o, needed)
+		for key := range needed {
+			held[key] = held[key] || m.locked[n]
+		}
 		switch {
 		case isBroken(err):
 			return nil, true, nil
@@ -90,6 +98,7 @@ func (m *machine) removeCommits(ctx context.Context) error {
 		if !m.spec.DryRun {
 			_, err := m.store.Replace(ctx, key, m.marker(n))
 			if errors.Is(err, objectstore.ErrLocked) {
+				m.locked[n] = true
 				m.result.Locked.add(m.listed[n])
 				m.wait(key, m.listed[n])
 				continue // it is there until its lock ends, and so is what it needs

@@ -3,9 +3,19 @@ package repository
 import (
 	"context"
 	"fmt"
+	"slices"
 
+	"github.com/vmstate/vmstate/pkg/repository/commit"
 	"github.com/vmstate/vmstate/pkg/repository/index"
 )
+
+// leavesOut reports whether the parent has a volume that this backup has not: what that one reached was
+// read by nobody, so it cannot be booked out.
+func (b *Backup) leavesOut() bool {
+	return b.parent != nil && slices.ContainsFunc(b.parent.record.Volumes, func(old commit.Volume) bool {
+		return !slices.ContainsFunc(b.volumes, func(v commit.Volume) bool { return v.Name == old.Name && v.Kind == old.Kind })
+	})
+}
 
 // recount makes the books anew: it stores what there is of the index, reads all of the
 // new trees, and counts what they reach.
