@@ -20,6 +20,14 @@ type existing struct {
 	claim *os.File
 }
 
+// rest says what of a larger device was left; "" if there is nothing.
+func (e *existing) rest() string {
+	if e.Rest() == 0 {
+		return ""
+	}
+	return fmt.Sprintf("; the device is larger than the disk, and its last %d bytes keep what they held", e.Rest())
+}
+
 func (e *existing) Close() error { return errors.Join(e.Target.Close(), e.claim.Close()) }
 
 // openExisting opens path for a disk of size bytes.

@@ -26,8 +26,8 @@ The backup is proven complete before anything is written. Every byte is checked 
 have their names only when all of them are good. DIR must not exist, or be empty.
 
 With --onto VOLUME=PATH a disk goes onto a file or block device that is there, in place of DIR/<volume>.img: what it
-holds is compared first, and only what differs is fetched and written. A file is cut or grown to the size of the disk, of
-a larger device the rest is left alone. Stopped half way, PATH is neither the old disk nor the new one: the same command
+holds is compared first, and only what differs is fetched and written. A file is cut or grown to the size of the disk. Of
+a larger device the rest keeps what it held, which is said: a partition table's second copy there is not this disk's. Stopped half way, PATH is neither the old disk nor the new one: the same command
 goes on where it stopped.`
 
 // saysWhat refuses a command that does not say which backup goes where, of those that bring one out as files.
@@ -197,7 +197,7 @@ func (r *fileRestore) disk(ctx context.Context, v repository.VolumeResult) error
 		r.before += v.Size
 		r.progress.end()
 		if err == nil {
-			r.note("%s: %s was in place, %s written, %s fetched", there.path, size(out.KeptBytes), size(out.DataBytes), size(out.FetchedByte))
+			r.note("%s: %s was in place, %s written, %s fetched%s", there.path, size(out.KeptBytes), size(out.DataBytes), size(out.FetchedByte), there.rest())
 		}
 		return err
 	}

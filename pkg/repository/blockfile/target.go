@@ -14,6 +14,7 @@ type Target struct {
 	size         int64
 	logicalBlock int
 	device       bool
+	rest         int64 // bytes of a device behind size
 }
 
 // ErrTooSmall: a device or file has fewer bytes than it must take.
@@ -49,6 +50,8 @@ func OpenTarget(path string, size int64) (*Target, error) {
 		return nil, errors.Join(err, f.Close())
 	}
 	switch {
+	case t.device && have > size:
+		t.rest = have - size
 	case t.device && have < size:
 		err = fmt.Errorf("%w: %q has %d bytes, %d are needed", ErrTooSmall, path, have, size)
 	case !t.device && have != size:
@@ -60,6 +63,9 @@ func OpenTarget(path string, size int64) (*Target, error) {
 	t.direct = openDirect(path, os.O_RDWR)
 	return t, nil
 }
+
+// Rest is how many bytes a device has behind what is taken of it; they are left alone.
+func (t *Target) Rest() int64 { return t.rest }
 
 // LogicalBlockSize of a device in bytes, 0 for a file.
 func (t *Target) LogicalBlockSize() int { return t.logicalBlock }
