@@ -28,6 +28,8 @@ type storeWorld struct {
 	ahead   time.Duration
 	// holds is what a mover finds in the store.
 	holds v1alpha1.CatalogueResult
+	// maintained is what a mover says that cleans up; nil is the answer to everything.
+	maintained *v1alpha1.VMStateReportStatus
 }
 
 func newStoreWorld(t *testing.T) *storeWorld {
@@ -64,6 +66,9 @@ func (w *storeWorld) pass(outcome v1alpha1.VMStateReportStatus) time.Duration {
 			rep.Status = outcome
 			if rep.Spec.Task == v1alpha1.TaskCatalogue {
 				rep.Status = v1alpha1.VMStateReportStatus{Outcome: v1alpha1.OutcomeSucceeded, Catalogue: w.holds.DeepCopy()}
+			}
+			if rep.Spec.Task == v1alpha1.TaskMaintain && w.maintained != nil {
+				rep.Status = *w.maintained.DeepCopy()
 			}
 			w.must(client.IgnoreNotFound(w.cluster.Client.Status().Update(w.t.Context(), rep)))
 		}

@@ -51,13 +51,21 @@ func removeFromStore(in Observed, d Decision) Decision {
 			"if the bucket is brought back, kubectl vmstate import makes it an object again",
 			b.Spec.StoreRef.Name, meta.FindStatusCondition(b.Status.Conditions, v1alpha1.ConditionVerified).Message)
 	default:
-		d.Waiting = "waiting until maintenance of store " + in.Store.Name + " has removed the backup" + because(unmaintained(in.Store)) +
+		d.Waiting = "waiting until maintenance of store " + in.Store.Name + " has removed the backup" + because(unmaintained(in.Store)) + locked(in.Store) +
 			"; to let go of it and leave the data, set deletionPolicy to Retain"
 		d.RequeueAfter = lookAgain * 12
 		return d
 	}
 	d.Actions = []action.Action{action.RemoveFinalizer{Finalizer: v1alpha1.FinalizerStored}}
 	return d
+}
+
+// locked says that object locks keep what is to go; "" if none does.
+func locked(s *v1alpha1.VMStateStore) string {
+	if m := s.Status.Maintenance; m != nil && m.LockedBytes > 0 {
+		return fmt.Sprintf("; object locks keep %s of what is to go in the bucket until they end", bytesText(m.LockedBytes))
+	}
+	return ""
 }
 
 // unmaintained is what a store says of its maintenance, where that does not do its work.

@@ -51,6 +51,9 @@ func TestPlanStored(t *testing.T) {
 		"NoMaintenance": {stored(held, deleted, func(in *Observed) {
 			in.Store.Status.Conditions = append(in.Store.Status.Conditions, metav1.Condition{Type: v1alpha1.ConditionMaintained, Status: "False", Message: "set spec.maintenance"})
 		}), nil, "set spec.maintenance"},
+		"Locked": {stored(held, deleted, func(in *Observed) {
+			in.Store.Status.Maintenance = &v1alpha1.MaintenanceStatus{LockedBytes: 1 << 20}
+		}), nil, "object locks keep 1.0 MiB"},
 		"Missing":         {stored(held, deleted, marked(v1alpha1.ReasonCommitMissing)), off, "there is nothing to remove: not there"},
 		"Damaged":         {stored(held, deleted, marked(v1alpha1.ReasonCommitDamaged)), nil, "waiting until maintenance of store main"},
 		"MissingStays":    {stored(held, marked(v1alpha1.ReasonCommitMissing)), nil, ""},
