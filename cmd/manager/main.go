@@ -144,6 +144,10 @@ func setup(mgr ctrl.Manager, o options, config configuration) error {
 	if err := mgr.Add(manager.Runnable(controllers.Releaser{Backups: backups})); err != nil {
 		return fmt.Errorf("add the releaser: %w", err)
 	}
+	leftovers := &controllers.Leftovers{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Events: recorder, Metrics: measured}
+	if err := mgr.Add(leftovers); err != nil {
+		return fmt.Errorf("add the look for what is left over: %w", err)
+	}
 	if err := mgr.AddHealthzCheck("ping", healthz.Ping); err != nil {
 		return fmt.Errorf("add health check: %w", err)
 	}

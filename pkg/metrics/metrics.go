@@ -11,6 +11,7 @@
 //	                                          failures of that task in a row
 //	vmstate_store_damaged_objects{namespace,store}
 //	                                          objects that reading back found damaged, at most 200
+//	vmstate_leftovers{namespace,kind}         snapshots and claims of backups that are gone, which nothing removes
 package metrics
 
 import (
@@ -29,6 +30,7 @@ type Metrics struct {
 	sent     prometheus.Counter
 
 	succeeded, failures, damaged *prometheus.GaugeVec
+	leftovers                    *prometheus.GaugeVec
 }
 
 // New makes the metrics and registers them.
@@ -52,7 +54,8 @@ func New(registry prometheus.Registerer) *Metrics {
 		}),
 	}
 	m.stores()
-	registry.MustRegister(m.backups, m.attempts, m.window, m.frozen, m.sent, m.succeeded, m.failures, m.damaged)
+	m.leftovers = newLeftovers()
+	registry.MustRegister(m.backups, m.attempts, m.window, m.frozen, m.sent, m.succeeded, m.failures, m.damaged, m.leftovers)
 	return m
 }
 
