@@ -101,6 +101,8 @@ func (g *guest) Expand(ctx context.Context, namespace, vm string) (*kubevirtv1.V
 	return out, err
 }
 
+func (g *guest) Gone(context.Context) bool { return false }
+
 const backupClass = "backup-fast"
 
 func newBackupWorld(t *testing.T, disks ...string) *backupWorld {

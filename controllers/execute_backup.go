@@ -196,6 +196,9 @@ func (e *executor) unfreeze(ctx context.Context, owner client.Object, a action.U
 	if goneInstance(err, a.Instance) {
 		err = nil
 	}
+	if err != nil && !answer.GuestSeen {
+		answer.KubeVirtGone = e.guests.Gone(ctx)
+	}
 	answer.At, answer.Failure = e.now(), text(err)
 	return answer
 }

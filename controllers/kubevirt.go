@@ -5,8 +5,10 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"slices"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
@@ -24,6 +26,9 @@ type Guests interface {
 	Unfreeze(ctx context.Context, namespace, instance string) error
 	// Expand is a VirtualMachine with its instancetype and preference applied.
 	Expand(ctx context.Context, namespace, vm string) (*kubevirtv1.VirtualMachine, error)
+	// Gone reports that the cluster defines no VirtualMachineInstances: the API server was asked what it serves,
+	// and they are not among it. Any other answer, and none, is false.
+	Gone(ctx context.Context) bool
 }
 
 // subresources is Guests on a cluster.
@@ -57,6 +62,28 @@ func (s subresources) Unfreeze(ctx context.Context, namespace, instance string) 
 func (s subresources) put(ctx context.Context, namespace, instance, subresource string, body []byte) error {
 	return s.rest.Put().Namespace(namespace).Resource("virtualmachineinstances").Name(instance).
 		SubResource(subresource).Body(body).SetHeader("Content-Type", "application/json").Do(ctx).Error()
+}
+
+func (s subresources) Gone(ctx context.Context) bool {
+	gone, err := undefined(ctx, s.rest, kubevirtv1.GroupVersion, "virtualmachineinstances")
+	return err == nil && gone
+}
+
+// undefined reports that an API server serves no such resource. One that does not know yet what it serves
+// answers 503 and not 404 (kube-apiserver, "the request has been made before all known HTTP paths have been installed").
+func undefined(ctx context.Context, c rest.Interface, gv schema.GroupVersion, resource string) (bool, error) {
+	raw, err := c.Get().AbsPath("/apis/" + gv.String()).Do(ctx).Raw()
+	if apierrors.IsNotFound(err) {
+		return true, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	var list metav1.APIResourceList
+	if err := json.Unmarshal(raw, &list); err != nil || list.Kind != "APIResourceList" {
+		return false, fmt.Errorf("read what %s serves: not a list of resources: %w", gv, err)
+	}
+	return !slices.ContainsFunc(list.APIResources, func(r metav1.APIResource) bool { return r.Name == resource }), nil
 }
 
 func (s subresources) Expand(ctx context.Context, namespace, vm string) (*kubevirtv1.VirtualMachine, error) {

@@ -119,24 +119,24 @@ func (r *RestoreReconciler) report(ctx context.Context, rs *v1alpha1.VMStateRest
 
 // SetupWithManager watches restores, what they make, and what they wait for.
 func (r *RestoreReconciler) SetupWithManager(mgr ctrl.Manager) error {
-	toTarget := handler.EnqueueRequestsFromMapFunc(r.restoresWhere(func(rs *v1alpha1.VMStateRestore, name string) bool {
+	toTarget := r.restoresWhere(func(rs *v1alpha1.VMStateRestore, name string) bool {
 		return restore.TargetName(rs) == name
-	}))
+	})
 	toSource := handler.EnqueueRequestsFromMapFunc(r.restoresWhere(func(rs *v1alpha1.VMStateRestore, name string) bool {
 		b, s := rs.Spec.Source.BackupRef, rs.Spec.Source.StoreRef
 		return b != nil && b.Name == name || s != nil && s.Name == name
 	}))
-	return ctrl.NewControllerManagedBy(mgr).
+	b := ctrl.NewControllerManagedBy(mgr).
 		For(&v1alpha1.VMStateRestore{}).
 		WithOptions(controller.Options{MaxConcurrentReconciles: parallel}).
 		Owns(&batchv1.Job{}).
 		Owns(&v1alpha1.VMStateReport{}).
 		Watches(&corev1.PersistentVolumeClaim{}, handler.EnqueueRequestsFromMapFunc(r.ofClaim)).
-		Watches(&kubevirtv1.VirtualMachine{}, toTarget).
-		Watches(&kubevirtv1.VirtualMachineInstance{}, toTarget).
 		Watches(&v1alpha1.VMStateBackup{}, toSource).
-		Watches(&v1alpha1.VMStateStore{}, toSource).
-		Complete(r)
+		Watches(&v1alpha1.VMStateStore{}, toSource)
+	return watchMachines(mgr, b, map[client.Object]handler.MapFunc{
+		&kubevirtv1.VirtualMachine{}: toTarget, &kubevirtv1.VirtualMachineInstance{}: toTarget,
+	}).Complete(r)
 }
 
 // ofClaim: a claim that a restore made carries its UID, whoever controls it by now.

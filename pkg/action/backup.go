@@ -79,6 +79,8 @@ type Answer struct {
 	// of the guest's filesystems: "frozen", or empty.
 	GuestSeen   bool
 	GuestStatus string
+	// KubeVirtGone says that the cluster defines no instances any more.
+	KubeVirtGone bool
 	// Refused says that the failure is an answer which leaves nothing under way: not a time-out,
 	// and not an error on the way to the guest.
 	Refused bool

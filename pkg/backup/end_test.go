@@ -168,6 +168,18 @@ func silent(a *v1alpha1.MomentAttempt) {
 	a.Freeze.UnconfirmedAt = micro(thawLimit)
 }
 
+// goneSince: the guest is frozen, and the cluster has no KubeVirt any more.
+func goneSince(after time.Duration) func(*v1alpha1.MomentAttempt) {
+	return func(a *v1alpha1.MomentAttempt) {
+		frozen(a)
+		a.Freeze.ReleaseFailure, a.Freeze.KubeVirtGoneSince = "no answer", micro(after)
+	}
+}
+
+func goneAt(after time.Duration) []action.Answer {
+	return []action.Answer{{Action: action.Unfreeze{}, At: noon.Add(after), Failure: "no answer", KubeVirtGone: true}}
+}
+
 func unanswered(after time.Duration, status string) []action.Answer {
 	return []action.Answer{{Action: action.Unfreeze{}, At: noon.Add(after), Failure: "no answer", GuestSeen: true, GuestStatus: status}}
 }
@@ -204,6 +216,10 @@ func TestSettle(t *testing.T) {
 			a.Freeze.UnconfirmedAt, a.Freeze.GuestStatus = micro(frozenLimit), "frozen"
 		}},
 		"APIAway": {failingSince(0), []action.Answer{{Action: action.Unfreeze{}, At: noon.Add(frozenLimit), Failure: "no answer"}}, func(*v1alpha1.MomentAttempt) {}},
+		"KubeVirtGone":         {frozen, goneAt(time.Minute), func(a *v1alpha1.MomentAttempt) { goneSince(time.Minute)(a) }},
+		"KubeVirtGoneForGood":  {goneSince(0), goneAt(goneLimit), func(a *v1alpha1.MomentAttempt) { a.Freeze.UnconfirmedAt = micro(goneLimit) }},
+		"KubeVirtComesBack":    {goneSince(0), []action.Answer{{Action: action.Unfreeze{}, At: noon.Add(frozenLimit), Failure: "no answer"}}, func(a *v1alpha1.MomentAttempt) { a.Freeze.KubeVirtGoneSince = nil }},
+		"KubeVirtBackAndAsked": {goneSince(0), thawed(time.Minute), func(a *v1alpha1.MomentAttempt) { a.Freeze.KubeVirtGoneSince, a.Freeze.ReleaseFailure, a.Freeze.ReleasedAt = nil, "", micro(time.Minute) }},
 		"ThawedAfterAll": {failingSince(0), thawed(frozenLimit), func(a *v1alpha1.MomentAttempt) {
 			a.Freeze.ReleaseFailure, a.Freeze.ReleasedAt = "", micro(frozenLimit)
 		}},

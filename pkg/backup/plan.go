@@ -28,6 +28,9 @@ const (
 	thawLimit = 30 * time.Minute
 	// frozenLimit is the same where KubeVirt reports the guest as frozen.
 	frozenLimit = 24 * time.Hour
+	// goneLimit is how long KubeVirt must be gone from the cluster before nobody is asked any more. With the
+	// definition of instances the instances went, and their pods with them.
+	goneLimit = 30 * time.Minute
 	// keepLimit bounds the Job that writes a few hundred KiB of firmware state.
 	keepLimit = 10 * time.Minute
 	// waitLimit bounds a wait before anything was touched.

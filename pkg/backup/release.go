@@ -125,13 +125,22 @@ func (d Decision) settleThaw(answer action.Answer) {
 
 // settleFailure records that a guest did not thaw, and ends the asking when it has gone on for too
 // long: what was made for the backup does not stay for ever on a guest that never answers. Only an
-// answer at which its instance could be seen ends it: an API that is away is no guest that is silent.
+// answer at which its instance could be seen ends it: an API that is away is no guest that is silent. One
+// that is gone from the cluster will not come back by itself, and what it ran went with it.
 func settleFailure(f *v1alpha1.FreezeRecord, answer action.Answer) {
 	f.ReleaseFailure = answer.Failure
+	at := metav1.NewMicroTime(answer.At)
+	switch {
+	case answer.KubeVirtGone && f.KubeVirtGoneSince == nil:
+		f.KubeVirtGoneSince = &at
+	case answer.KubeVirtGone && at.Sub(f.KubeVirtGoneSince.Time) >= goneLimit:
+		f.UnconfirmedAt = &at
+	case !answer.KubeVirtGone:
+		f.KubeVirtGoneSince = nil
+	}
 	if answer.Failure == "" || !answer.GuestSeen {
 		return
 	}
-	at := metav1.NewMicroTime(answer.At)
 	if f.ReleaseFailingSince == nil {
 		f.ReleaseFailingSince = &at
 	}
@@ -150,6 +159,10 @@ func unconfirmed(s *v1alpha1.VMStateBackupStatus) string {
 	for _, a := range s.Attempts {
 		if a.Freeze == nil || a.Freeze.UnconfirmedAt == nil || a.Freeze.ReleasedAt != nil {
 			continue
+		}
+		if a.Freeze.KubeVirtGoneSince != nil {
+			return fmt.Sprintf("KubeVirt is gone from this cluster for %s or more, so nobody can be asked to thaw the guest, which was never confirmed to be thawed (%s); with KubeVirt its instance went: if its process still runs on a node, end it there",
+				goneLimit, a.Freeze.ReleaseFailure)
 		}
 		seen := "KubeVirt does not report its filesystems as frozen, which is no proof"
 		if status := a.Freeze.GuestStatus; status != "" {
