@@ -131,9 +131,10 @@ func (r *BackupReconciler) observeStore(ctx context.Context, in *backup.Observed
 	return err
 }
 
-// observeStored looks whether what a deleted backup left in its store can be removed.
+// observeStored looks whether what a deleted backup left in its store can be removed, and whether the store has
+// noted what an audit found.
 func (r *BackupReconciler) observeStored(ctx context.Context, in *backup.Observed) error {
-	if in.Backup.DeletionTimestamp == nil {
+	if in.Backup.DeletionTimestamp == nil && !backup.Untold(in.Backup) {
 		return nil
 	}
 	namespace, err := get(ctx, r.Live, types.NamespacedName{Name: in.Backup.Namespace}, &corev1.Namespace{})

@@ -18,8 +18,8 @@ import (
 
 // +kubebuilder:rbac:groups=cbt.storage.k8s.io,resources=snapshotmetadataservices,verbs=list
 
-// observeOthers lists the other backups of the namespace, and finds the newest commit of the same
-// VM in the same store.
+// observeOthers lists the other backups of the namespace, finds the newest commit of the same
+// VM in the same store, and reads what stores remember of CSI drivers.
 func (r *BackupReconciler) observeOthers(ctx context.Context, in *backup.Observed) error {
 	return listOthers(ctx, r.Live, in)
 }
@@ -42,6 +42,13 @@ func listOthers(ctx context.Context, from client.Reader, in *backup.Observed, o 
 	}
 	if newest := backup.Newest(in.Backup, in.Others); newest != nil {
 		in.Parent = newest.Status.Export.Commit.DeepCopy()
+	}
+	stores := &v1alpha1.VMStateStoreList{}
+	if err := from.List(ctx, stores, append(o, client.InNamespace(in.Backup.Namespace))...); err != nil {
+		return fmt.Errorf("list stores: %w", err)
+	}
+	for i := range stores.Items {
+		in.Remembered = append(in.Remembered, stores.Items[i].Status.DriverFindings...)
 	}
 	return nil
 }

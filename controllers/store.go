@@ -223,11 +223,12 @@ func storeOf(_ context.Context, obj client.Object) []reconcile.Request {
 	return []reconcile.Request{{NamespacedName: types.NamespacedName{Namespace: b.Namespace, Name: b.Spec.StoreRef.Name}}}
 }
 
-// concernsStore: a backup that was completed, or is being deleted; not each step of its way.
+// concernsStore: a backup that was completed, is being deleted, or whose driver was checked; not each step of its way.
 func concernsStore(e event.UpdateEvent) bool {
 	before, ok := e.ObjectOld.(*v1alpha1.VMStateBackup)
 	after, also := e.ObjectNew.(*v1alpha1.VMStateBackup)
 	return ok && also && (before.Generation != after.Generation ||
 		(before.Status.CompletedAt == nil) != (after.Status.CompletedAt == nil) ||
-		(before.DeletionTimestamp == nil) != (after.DeletionTimestamp == nil))
+		(before.DeletionTimestamp == nil) != (after.DeletionTimestamp == nil) ||
+		before.Annotations[v1alpha1.AnnotationDriverChecked] != after.Annotations[v1alpha1.AnnotationDriverChecked])
 }

@@ -7,6 +7,7 @@ import (
 
 	snapshotv1 "github.com/kubernetes-csi/external-snapshotter/client/v8/apis/volumesnapshot/v1"
 	batchv1 "k8s.io/api/batch/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/workqueue"
@@ -14,6 +15,7 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -36,15 +38,32 @@ func (r *BackupReconciler) SetupWithManager(mgr ctrl.Manager) error {
 		Owns(&v1alpha1.VMStateReport{}).
 		Watches(&snapshotv1.VolumeSnapshot{}, handler.EnqueueRequestsFromMapFunc(r.ofSnapshot)).
 		Watches(&snapshotv1.VolumeSnapshotContent{}, handler.EnqueueRequestsFromMapFunc(r.ofContent)).
-		Watches(&kubevirtv1.VirtualMachineInstance{}, handler.EnqueueRequestsFromMapFunc(r.ofInstance)).
 		Watches(&v1alpha1.VMStateBackup{}, handler.EnqueueRequestsFromMapFunc(r.ofLater)).
 		Watches(&v1alpha1.VMStateStore{}, handler.EnqueueRequestsFromMapFunc(r.ofStore))
+	b = watchMachines(mgr, b, map[client.Object]handler.MapFunc{&kubevirtv1.VirtualMachineInstance{}: r.ofInstance})
 	return r.watchGroups(mgr, b).Complete(r)
 }
 
 // backOff after an error is never long: a guest may be waiting.
 func backOff() workqueue.TypedRateLimiter[reconcile.Request] {
 	return workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](50*time.Millisecond, 10*time.Second)
+}
+
+// watchMachines watches kinds of KubeVirt, where the cluster has it. Without it what was begun is ended all the
+// same; where it comes later, what waits for a machine looks again by itself until the manager is restarted.
+func watchMachines(mgr ctrl.Manager, b *builder.Builder, kinds map[client.Object]handler.MapFunc) *builder.Builder {
+	for obj, wakes := range kinds {
+		gvk, err := apiutil.GVKForObject(obj, mgr.GetScheme())
+		if err == nil {
+			_, err = mgr.GetRESTMapper().RESTMapping(gvk.GroupKind(), gvk.Version)
+		}
+		if meta.IsNoMatchError(err) {
+			mgr.GetLogger().Info("Not watching virtual machines", "kind", gvk.Kind, "reason", err.Error())
+			continue
+		}
+		b = b.Watches(obj, handler.EnqueueRequestsFromMapFunc(wakes)) // any other error it meets itself
+	}
+	return b
 }
 
 // watchGroups watches group snapshots where the cluster has them. Where they come later, a
@@ -121,9 +140,11 @@ func (r *BackupReconciler) ofInstance(ctx context.Context, obj client.Object) []
 	})
 }
 
+// ofStore: what a store says concerns the backups that wait for it, and what it remembers of CSI drivers any.
 func (r *BackupReconciler) ofStore(ctx context.Context, obj client.Object) []reconcile.Request {
+	s, ok := obj.(*v1alpha1.VMStateStore)
 	return r.where(ctx, obj.GetNamespace(), func(b *v1alpha1.VMStateBackup) bool {
-		return b.Spec.StoreRef != nil && b.Spec.StoreRef.Name == obj.GetName() && b.Status.CompletedAt == nil
+		return ok && backup.Doubted(s, b) || b.Spec.StoreRef != nil && b.Spec.StoreRef.Name == obj.GetName() && b.Status.CompletedAt == nil
 	})
 }
 

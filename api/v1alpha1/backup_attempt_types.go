@@ -25,6 +25,10 @@ type FreezeRecord struct {
 	// releaseFailingSince is when the guest was first asked to thaw and did not.
 	// +optional
 	ReleaseFailingSince *metav1.MicroTime `json:"releaseFailingSince,omitempty"`
+	// kubeVirtGoneSince is since when the cluster has had no KubeVirt that could be asked: its definition of
+	// instances was looked for and is not there. An API that does not answer is not gone.
+	// +optional
+	KubeVirtGoneSince *metav1.MicroTime `json:"kubeVirtGoneSince,omitempty"`
 	// unconfirmedAt is when the guest was not asked any more: that it is thawed was never confirmed.
 	// +optional
 	UnconfirmedAt *metav1.MicroTime `json:"unconfirmedAt,omitempty"`

@@ -235,7 +235,7 @@ type ExportStatus struct {
 	// +listMapKey=name
 	Readings []VolumeReading `json:"readings,omitempty"`
 	// fullyReadAt is the moment of the latest backup of this chain whose disks were read in full, or of its
-	// first: the next audit counts from here.
+	// first: the next audit counts from here. It is absent if the repository does not tell, and then the next backup is one.
 	// +optional
 	FullyReadAt *metav1.MicroTime `json:"fullyReadAt,omitempty"`
 	// base is what is kept on the storage so that the next backup can ask what has changed since.

@@ -18,8 +18,8 @@ const (
 	// ConditionIdentityInCluster on a restore: an identity, which reads every backup, is in a Secret here.
 	ConditionIdentityInCluster = "IdentityInCluster"
 	// ConditionDriverTrusted on a backup: False if its audit found changes that a CSI driver had told nothing of.
-	// Changes that this driver tells of are not used any more in the namespace, until a person deletes this backup
-	// or annotates it with AnnotationDriverChecked.
+	// Until an audit of theirs is without fault, the backups of disks of this driver read everything, and compare; or until a
+	// person annotates this backup or its store with AnnotationDriverChecked. The store remembers it (status.driverFindings).
 	ConditionDriverTrusted = "DriverTrusted"
 	// ConditionSuspect on a backup: True if it took over unread what a driver, as was found later, may have told
 	// too little of.

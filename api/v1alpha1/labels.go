@@ -33,7 +33,8 @@ const (
 	AnnotationKeptUID = "vmstate.io/kept-uid"
 
 	// AnnotationDriverChecked on a backup whose audit found fault with a CSI driver: a person has looked into it, and what
-	// the driver tells may be used again. Any value but the empty one.
+	// the driver tells may be used again. Any value but the empty one. On a store the same of all that it has found so far: the
+	// driver's name, and behind a space whatever makes the value a new one; several are separated by commas.
 	AnnotationDriverChecked = "vmstate.io/driver-checked"
 
 	// LabelPersistentState is KubeVirt's: its value is the VM whose firmware state the claim holds.

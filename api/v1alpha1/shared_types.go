@@ -177,6 +177,9 @@ type VolumeReading struct {
 	// volume; 0 if none has.
 	// +optional
 	FullySequence int64 `json:"fullySequence,omitempty"`
+	// fullyReadAt is the moment of that commit, or of the chain's first if none has; absent if the repository does not tell.
+	// +optional
+	FullyReadAt *metav1.MicroTime `json:"fullyReadAt,omitempty"`
 	// untoldBytes had changed since the backup before, and the driver had told of no change there.
 	// +optional
 	UntoldBytes int64 `json:"untoldBytes,omitempty"`

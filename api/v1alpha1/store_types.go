@@ -251,6 +251,33 @@ type VMStateStoreStatus struct {
 	// verification is how reading back stands, and what it found.
 	// +optional
 	Verification *VerificationStatus `json:"verification,omitempty"`
+	// driverFindings are the CSI drivers that audits found to tell of too little, the newest last: also those of backups
+	// that are gone by now. Until an audit of its own since then was without fault, or checkedAt is set, every backup of a disk
+	// of that driver reads everything, and compares.
+	// +optional
+	// +listType=atomic
+	DriverFindings []DriverFinding `json:"driverFindings,omitempty"`
+}
+
+// DriverFinding is what an audit found: something had changed where a CSI driver told of no change.
+type DriverFinding struct {
+	// driver that told too little.
+	Driver string `json:"driver"`
+	// backupName of the backup whose audit found it.
+	BackupName string `json:"backupName"`
+	// commit of that backup.
+	Commit CommitRef `json:"commit"`
+	// diskName is the volume, untoldBytes how much of it had changed.
+	DiskName    string `json:"diskName"`
+	UntoldBytes int64  `json:"untoldBytes"`
+	// foundAt is the moment of that backup.
+	FoundAt metav1.MicroTime `json:"foundAt"`
+	// before is what the annotation vmstate.io/driver-checked of the store was then: only another value speaks of this finding.
+	// +optional
+	Before string `json:"before,omitempty"`
+	// checkedAt is when a person said that the driver may be used again.
+	// +optional
+	CheckedAt *metav1.Time `json:"checkedAt,omitempty"`
 }
 
 // VMStateStore is a place that backups are exported to, and restored from.

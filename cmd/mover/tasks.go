@@ -86,11 +86,15 @@ func export(ctx context.Context, p *program) (status v1alpha1.VMStateReportStatu
 		StateDigest: done.StateDigest, SentBytes: done.StoredBytes, ReadBytes: done.ReadBytes,
 	}
 	for _, v := range done.Volumes {
+		var fully *metav1.MicroTime
+		if at := v.Reading.FullyAt; !at.IsZero() {
+			fully = &metav1.MicroTime{Time: at}
+		}
 		status.Export.Volumes = append(status.Export.Volumes, v1alpha1.ExportedVolume{
 			Name: v.Name, Role: v1alpha1.VolumeRole(v.Role), SizeBytes: v.Size, ContentRoot: v.Digest,
 			Reading: &v1alpha1.VolumeReading{
 				Name: v.Name, Way: v1alpha1.ReadingWay(v.Reading.Way), Reason: v.Reading.Why,
-				UnreadBytes: v.Reading.UnreadBytes, FullySequence: int64(v.Reading.FullySequence),
+				UnreadBytes: v.Reading.UnreadBytes, FullySequence: int64(v.Reading.FullySequence), FullyReadAt: fully,
 				UntoldBytes: v.Reading.UntoldBytes, UntoldAt: v.Reading.UntoldAt,
 			},
 		})

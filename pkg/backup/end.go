@@ -45,6 +45,10 @@ func end(in Observed) Decision {
 		d.Actions, d.RequeueAfter, d.Waiting = left.actions, lookAgain, left.waiting
 		return d
 	}
+	if in.unheard() {
+		d.RequeueAfter, d.Waiting = lookAgain, fmt.Sprintf("waiting until store %q has noted what the audit found", in.Store.Name)
+		return d
+	}
 	d.Actions = []action.Action{action.RemoveFinalizer{Finalizer: v1alpha1.FinalizerRelease}}
 	if in.Backup.DeletionTimestamp != nil {
 		return d

@@ -215,11 +215,13 @@ func TestSettle(t *testing.T) {
 		"ThawUnansweredFrozenForLong": {failingSince(0), unanswered(frozenLimit, "frozen"), func(a *v1alpha1.MomentAttempt) {
 			a.Freeze.UnconfirmedAt, a.Freeze.GuestStatus = micro(frozenLimit), "frozen"
 		}},
-		"APIAway": {failingSince(0), []action.Answer{{Action: action.Unfreeze{}, At: noon.Add(frozenLimit), Failure: "no answer"}}, func(*v1alpha1.MomentAttempt) {}},
-		"KubeVirtGone":         {frozen, goneAt(time.Minute), func(a *v1alpha1.MomentAttempt) { goneSince(time.Minute)(a) }},
-		"KubeVirtGoneForGood":  {goneSince(0), goneAt(goneLimit), func(a *v1alpha1.MomentAttempt) { a.Freeze.UnconfirmedAt = micro(goneLimit) }},
-		"KubeVirtComesBack":    {goneSince(0), []action.Answer{{Action: action.Unfreeze{}, At: noon.Add(frozenLimit), Failure: "no answer"}}, func(a *v1alpha1.MomentAttempt) { a.Freeze.KubeVirtGoneSince = nil }},
-		"KubeVirtBackAndAsked": {goneSince(0), thawed(time.Minute), func(a *v1alpha1.MomentAttempt) { a.Freeze.KubeVirtGoneSince, a.Freeze.ReleaseFailure, a.Freeze.ReleasedAt = nil, "", micro(time.Minute) }},
+		"APIAway":             {failingSince(0), []action.Answer{{Action: action.Unfreeze{}, At: noon.Add(frozenLimit), Failure: "no answer"}}, func(*v1alpha1.MomentAttempt) {}},
+		"KubeVirtGone":        {frozen, goneAt(time.Minute), func(a *v1alpha1.MomentAttempt) { goneSince(time.Minute)(a) }},
+		"KubeVirtGoneForGood": {goneSince(0), goneAt(goneLimit), func(a *v1alpha1.MomentAttempt) { a.Freeze.UnconfirmedAt = micro(goneLimit) }},
+		"KubeVirtComesBack":   {goneSince(0), []action.Answer{{Action: action.Unfreeze{}, At: noon.Add(frozenLimit), Failure: "no answer"}}, func(a *v1alpha1.MomentAttempt) { a.Freeze.KubeVirtGoneSince = nil }},
+		"KubeVirtBackAndAsked": {goneSince(0), thawed(time.Minute), func(a *v1alpha1.MomentAttempt) {
+			a.Freeze.KubeVirtGoneSince, a.Freeze.ReleaseFailure, a.Freeze.ReleasedAt = nil, "", micro(time.Minute)
+		}},
 		"ThawedAfterAll": {failingSince(0), thawed(frozenLimit), func(a *v1alpha1.MomentAttempt) {
 			a.Freeze.ReleaseFailure, a.Freeze.ReleasedAt = "", micro(frozenLimit)
 		}},

@@ -27,6 +27,8 @@ type Observed struct {
 	Parent *v1alpha1.CommitRef
 	// Others are the other backups of the namespace.
 	Others []*v1alpha1.VMStateBackup
+	// Remembered is what the stores of the namespace remember of CSI drivers that told too little.
+	Remembered []v1alpha1.DriverFinding
 	// Trackers are the CSI drivers that tell what their snapshots hold, by name.
 	Trackers map[string]Tracker
 	// MachineGone says that the VM of the backup is not there any more.

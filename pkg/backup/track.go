@@ -72,11 +72,6 @@ func tracks(in Observed, v v1alpha1.BackupVolume) (t Tracker, ok bool, why strin
 	if in.Backup.Spec.ChangedBlocks == v1alpha1.ChangedBlocksNever {
 		return t, false, "spec.changedBlocks is Never"
 	}
-	for _, o := range in.Others {
-		if o.Annotations[v1alpha1.AnnotationDriverChecked] == "" && slices.Contains(untoldBy(o), v.Driver) {
-			return t, false, fmt.Sprintf("the audit of backup %q found that driver %q does not tell of all changes", o.Name, v.Driver)
-		}
-	}
 	return t, true, ""
 }
 
@@ -87,7 +82,7 @@ func tracking(in Observed, disk int, v v1alpha1.BackupVolume) (*moverconfig.Trac
 		return nil, why
 	}
 	out := &moverconfig.Tracking{
-		Address: t.Address, CA: t.CA, Snapshot: in.Cut.Snapshots[disk].SnapshotName, Audit: auditDue(in),
+		Address: t.Address, CA: t.CA, Snapshot: in.Cut.Snapshots[disk].SnapshotName, Audit: auditDue(in, v),
 		Token: fmt.Sprint(slices.Index(audiences(in), t.Audience)),
 	}
 	out.Base, out.NoBase = base(in, v)
@@ -131,15 +126,22 @@ func base(in Observed, v v1alpha1.BackupVolume) (handle, why string) {
 
 // auditDue says why everything is read although the driver may tell what has changed; "" if it
 // need not be.
-func auditDue(in Observed) string {
+func auditDue(in Observed, v v1alpha1.BackupVolume) string {
+	if f := in.distrusted(v); f != nil {
+		return fmt.Sprintf("the audit of backup %q found that driver %q does not tell of all changes, and no audit of this disk has found it in order since",
+			f.BackupName, f.Driver)
+	}
 	if in.Backup.Spec.ChangedBlocks == v1alpha1.ChangedBlocksAudit {
 		return "an audit was asked for"
 	}
-	parent := in.parent()
-	if parent == nil || parent.Status.Export.FullyReadAt == nil {
+	parent, days := in.parent(), time.Duration(in.Store.Spec.AuditDays)
+	if parent == nil {
 		return ""
 	}
-	last, days := parent.Status.Export.FullyReadAt, time.Duration(in.Store.Spec.AuditDays)
+	last := parent.Status.Export.FullyReadAt
+	if last == nil {
+		return "an audit was due: it is not known when the disks were last read in full"
+	}
 	if days == 0 || in.Backup.Status.Moment.CutEnded.Sub(last.Time) < days*24*time.Hour {
 		return ""
 	}
@@ -149,7 +151,7 @@ func auditDue(in Observed) string {
 // recordReadings records how the disks were read, when all of them were last read in full, and what is kept for the
 // next backup.
 func recordReadings(in Observed, e *v1alpha1.ExportResult, out *v1alpha1.ExportStatus) {
-	full := true
+	at, told := in.Backup.Status.Moment.CutEnded, true
 	for _, v := range e.Volumes {
 		if v.Role != v1alpha1.RoleDisk || v.Reading == nil {
 			continue
@@ -157,17 +159,21 @@ func recordReadings(in Observed, e *v1alpha1.ExportResult, out *v1alpha1.ExportS
 		r := *v.Reading
 		r.Name = v.Name
 		out.Readings = append(out.Readings, r)
-		full = full && isFull(r)
+		switch {
+		case isFull(r):
+		case r.FullyReadAt == nil:
+			told = false
+		case r.FullyReadAt.Before(&at):
+			at = *r.FullyReadAt
+		}
 	}
 	if len(out.Readings) == 0 {
 		return
 	}
-	at := in.Backup.Status.Moment.CutEnded
-	out.FullyReadAt = &at
-	if parent := in.parent(); !full && parent != nil && parent.Status.Export.FullyReadAt != nil {
-		out.FullyReadAt = parent.Status.Export.FullyReadAt.DeepCopy()
+	if told {
+		out.FullyReadAt = &at
 	}
-	out.Base = toKeep(in, out.Readings)
+	out.Base = toKeep(in)
 }
 
 func isFull(r v1alpha1.VolumeReading) bool {
@@ -175,13 +181,12 @@ func isFull(r v1alpha1.VolumeReading) bool {
 }
 
 // toKeep are the snapshots that let the next backup ask what has changed; all of a group, whose members
-// go only together. nil if none is of use.
-func toKeep(in Observed, readings []v1alpha1.VolumeReading) *v1alpha1.BaseSnapshots {
+// go only together. nil if none is of use. A driver that is not believed is asked all the same, and compared.
+func toKeep(in Observed) *v1alpha1.BaseSnapshots {
 	out := &v1alpha1.BaseSnapshots{}
 	for i, v := range disksOf(&in.Backup.Status) {
 		_, ok, _ := tracks(in, v)
-		untold := slices.ContainsFunc(readings, func(r v1alpha1.VolumeReading) bool { return r.Name == v.Name && r.UntoldBytes > 0 })
-		if ok && !untold && i < len(in.Cut.Snapshots) && in.Cut.Foreign == "" {
+		if ok && i < len(in.Cut.Snapshots) && in.Cut.Foreign == "" {
 			out.Snapshots = append(out.Snapshots, in.Cut.Snapshots[i])
 		}
 	}
@@ -189,21 +194,6 @@ func toKeep(in Observed, readings []v1alpha1.VolumeReading) *v1alpha1.BaseSnapsh
 		return nil
 	}
 	return out
-}
-
-// untoldBy lists the drivers that a backup's audit found to tell of too little.
-func untoldBy(b *v1alpha1.VMStateBackup) (drivers []string) {
-	if commitOf(b) == nil {
-		return nil
-	}
-	for _, r := range b.Status.Export.Readings {
-		for _, v := range disksOf(&b.Status) {
-			if r.UntoldBytes > 0 && v.Name == r.Name {
-				drivers = append(drivers, v.Driver)
-			}
-		}
-	}
-	return drivers
 }
 
 // Finding is a condition of a backup besides those of its state.

@@ -47,6 +47,16 @@ func earlier(sequence int64, change ...func(*v1alpha1.VMStateBackup)) func(*Obse
 	}
 }
 
+// remembers has a store remember a finding.
+func remembers(f v1alpha1.DriverFinding, change ...func(*v1alpha1.DriverFinding)) func(*Observed) {
+	return func(in *Observed) {
+		for _, c := range change {
+			c(&f)
+		}
+		in.Remembered = append(in.Remembered, f)
+	}
+}
+
 func policy(p v1alpha1.ChangedBlocksPolicy) func(*Observed) {
 	return func(in *Observed) { in.Backup.Spec.ChangedBlocks = p }
 }
@@ -61,6 +71,10 @@ func TestPlanTracking(t *testing.T) {
 		return tracking
 	}
 	lied := func(b *v1alpha1.VMStateBackup) { b.Status.Export.Readings[0].UntoldBytes = 4096 }
+	distrust := `the audit of backup "earlier" found that driver "` + build.Driver + `" does not tell of all changes, and no audit of this disk has found it in order since`
+	finding := v1alpha1.DriverFinding{
+		Driver: build.Driver, BackupName: "earlier", Commit: v1alpha1.CommitRef{Key: "c/other/1-r", Sequence: 1}, FoundAt: metav1.NewMicroTime(noon.Add(-2 * time.Hour)),
+	}
 	for name, tc := range map[string]struct {
 		reason  string
 		in      Observed
@@ -109,8 +123,41 @@ func TestPlanTracking(t *testing.T) {
 			in: at(blocks, momentOf, cutOf, reads(one), earlier(6), policy(v1alpha1.ChangedBlocksNever)), readAll: "spec.changedBlocks is Never",
 		},
 		"Distrusted": {
-			reason: "a driver that told too little is not believed again by itself",
-			in:     at(blocks, momentOf, cutOf, reads(one), earlier(6, lied)), readAll: `the audit of backup "earlier" found that driver "` + build.Driver + `" does not tell of all changes`,
+			reason: "a driver that told too little is compared until it tells all",
+			in:     at(blocks, momentOf, cutOf, reads(one), earlier(6, lied)), want: asks(func(t *moverconfig.Tracking) { t.Audit = distrust }),
+		},
+		"DistrustedElsewhere": {
+			reason: "the audit of another machine's disk found it, and only the store remembers",
+			in:     at(blocks, momentOf, cutOf, reads(one), earlier(6), remembers(finding)), want: asks(func(t *moverconfig.Tracking) { t.Audit = distrust }),
+		},
+		"DistrustedFirst": {
+			reason: "nor is it believed what is allocated",
+			in:     at(blocks, momentOf, cutOf, reads(one), remembers(finding)), want: asks(func(t *moverconfig.Tracking) { t.Base, t.Audit = "", distrust }),
+		},
+		"OtherDriver":      {in: at(blocks, momentOf, cutOf, reads(one), earlier(6), remembers(finding, func(f *v1alpha1.DriverFinding) { f.Driver = "other" })), want: asks(nil)},
+		"CheckedElsewhere": {in: at(blocks, momentOf, cutOf, reads(one), earlier(6), remembers(finding, func(f *v1alpha1.DriverFinding) { f.CheckedAt = &metav1.Time{Time: noon} })), want: asks(nil)},
+		"AuditedSince": {
+			reason: "its own audit has found it in order since",
+			in:     at(blocks, momentOf, cutOf, reads(one), remembers(finding), earlier(6, func(b *v1alpha1.VMStateBackup) { b.Status.Export.Readings[0].Way = v1alpha1.ReadAudited })), want: asks(nil),
+		},
+		"ReadInFullSince": {
+			reason: "reading everything compares nothing",
+			in:     at(blocks, momentOf, cutOf, reads(one), remembers(finding), earlier(6, func(b *v1alpha1.VMStateBackup) { b.Status.Export.Readings[0].Way = v1alpha1.ReadAll })),
+			want:   asks(func(t *moverconfig.Tracking) { t.Audit = distrust }),
+		},
+		"UsedSince": {
+			reason: "the backup whose audit found it in order is gone, and one after it was made on its word",
+			in: at(blocks, momentOf, cutOf, reads(one), remembers(finding), earlier(6, func(b *v1alpha1.VMStateBackup) {
+				read := metav1.NewMicroTime(noon.Add(-time.Hour))
+				b.Status.Export.Readings[0].FullyReadAt = &read
+			})), want: asks(nil),
+		},
+		"NotKnownWhenRead": {
+			reason: "if nobody knows when everything was read, it is read now",
+			in:     at(blocks, momentOf, cutOf, reads(one), earlier(6, func(b *v1alpha1.VMStateBackup) { b.Status.Export.FullyReadAt = nil })),
+			want: asks(func(t *moverconfig.Tracking) {
+				t.Audit = "an audit was due: it is not known when the disks were last read in full"
+			}),
 		},
 		"TrustedAgain": {
 			reason: "a person has looked into it",
@@ -149,7 +196,9 @@ func TestPlanBase(t *testing.T) {
 			}}
 		}
 	}
-	all, changed := v1alpha1.VolumeReading{Way: v1alpha1.ReadAll}, v1alpha1.VolumeReading{Way: v1alpha1.ReadChanged, UnreadBytes: 5}
+	day := metav1.NewMicroTime(noon.Add(-24 * time.Hour))
+	all, changed := v1alpha1.VolumeReading{Way: v1alpha1.ReadAll}, v1alpha1.VolumeReading{Way: v1alpha1.ReadChanged, UnreadBytes: 5, FullyReadAt: &day}
+	first := v1alpha1.VolumeReading{Way: v1alpha1.ReadAllocated, FullyReadAt: &metav1.MicroTime{Time: noon.Add(time.Second)}}
 	lie := v1alpha1.VolumeReading{Way: v1alpha1.ReadAudited, UntoldBytes: 5}
 	for name, tc := range map[string]struct {
 		reason string
@@ -158,9 +207,11 @@ func TestPlanBase(t *testing.T) {
 		full   time.Duration // of FullyReadAt, from noon
 	}{
 		"Full":       {in: at(blocks, momentOf, cutOf, exported(all), earlier(6)), keeps: true, full: time.Second},
-		"Changed":    {reason: "the last full reading was the parent's", in: at(blocks, momentOf, cutOf, exported(changed), earlier(6)), keeps: true, full: -24 * time.Hour},
-		"First":      {reason: "a chain's first counts as read in full", in: at(blocks, momentOf, cutOf, exported(v1alpha1.VolumeReading{Way: v1alpha1.ReadAllocated})), keeps: true, full: time.Second},
-		"Lied":       {reason: "nothing is kept for a driver that is not believed", in: at(blocks, momentOf, cutOf, exported(lie), earlier(6)), full: time.Second},
+		"Changed":    {reason: "when all was read last is what the repository says", in: at(blocks, momentOf, cutOf, exported(changed), earlier(6)), keeps: true, full: -24 * time.Hour},
+		"ParentGone": {reason: "whether or not the backup before is still an object", in: at(blocks, momentOf, cutOf, exported(changed)), keeps: true, full: -24 * time.Hour},
+		"NotTold":    {reason: "what is not told is not made up", in: at(blocks, momentOf, cutOf, exported(v1alpha1.VolumeReading{Way: v1alpha1.ReadChanged}), earlier(6)), keeps: true},
+		"First":      {reason: "a chain's first counts as read in full", in: at(blocks, momentOf, cutOf, exported(first)), keeps: true, full: time.Second},
+		"Lied":       {reason: "the next audit compares against it", in: at(blocks, momentOf, cutOf, exported(lie), earlier(6)), keeps: true, full: time.Second},
 		"Never":      {in: at(blocks, momentOf, cutOf, exported(all), policy(v1alpha1.ChangedBlocksNever)), full: time.Second},
 		"NoService":  {reason: "nothing is kept where nobody can be asked", in: at(blocks, momentOf, cutOf, exported(all), func(in *Observed) { in.Trackers = nil }), full: time.Second},
 		"Filesystem": {in: at(momentOf, cutOf, exported(all)), full: time.Second},
@@ -171,8 +222,12 @@ func TestPlanBase(t *testing.T) {
 			if got.Commit == nil || (got.Base != nil) != tc.keeps || len(got.Readings) != 1 || got.Readings[0].Name != "root" {
 				t.Fatalf("%s: %+v", tc.reason, got)
 			}
-			if at := got.FullyReadAt.Sub(noon); at != tc.full {
-				t.Errorf("%s: fully read %s from noon, want %s", tc.reason, at, tc.full)
+			switch {
+			case tc.full == 0 && got.FullyReadAt != nil:
+				t.Errorf("%s: fully read at %s", tc.reason, got.FullyReadAt)
+			case tc.full == 0:
+			case got.FullyReadAt == nil || got.FullyReadAt.Sub(noon) != tc.full:
+				t.Errorf("%s: fully read at %s, want %s from noon", tc.reason, got.FullyReadAt, tc.full)
 			}
 		})
 	}
@@ -249,6 +304,11 @@ func TestPlanFindings(t *testing.T) {
 	allocated := v1alpha1.VolumeReading{Way: v1alpha1.ReadAllocated}
 	fault := v1alpha1.VolumeReading{Way: v1alpha1.ReadAudited, UntoldBytes: 16384, UntoldAt: 4096}
 	audited := v1alpha1.VolumeReading{Way: v1alpha1.ReadAudited}
+	day := metav1.NewMicroTime(noon.Add(-24 * time.Hour))
+	stale := v1alpha1.VolumeReading{Way: v1alpha1.ReadChanged, FullyReadAt: &day}
+	elsewhere := v1alpha1.DriverFinding{
+		Driver: build.Driver, BackupName: "web", Commit: v1alpha1.CommitRef{Key: "c/other/1-r", Sequence: 1}, FoundAt: metav1.NewMicroTime(noon.Add(time.Hour)),
+	}
 	for name, tc := range map[string]struct {
 		reason string
 		in     Observed
@@ -262,6 +322,25 @@ func TestPlanFindings(t *testing.T) {
 		"FullBetween":  {reason: "a full reading does not notice what an earlier backup was not told of", in: at(blocks, stored(7, changed), other("f", 8, full), other("a", 9, fault)), want: v1alpha1.ConditionSuspect + "=True"},
 		"AuditBetween": {reason: "an audit found the driver honest until then", in: at(blocks, stored(7, changed), other("f", 8, audited), other("a", 9, fault))},
 		"Later":        {reason: "an earlier audit says nothing of a later backup", in: at(blocks, stored(10, changed), other("a", 9, fault))},
+		"AuditAfterFull": {
+			reason: "an audit after a full reading does not speak for what is before that",
+			in:     at(blocks, stored(7, changed), other("f", 8, full), other("g", 9, audited), other("a", 10, fault)), want: v1alpha1.ConditionSuspect + "=True",
+		},
+		"GapBeforeAudit": {
+			reason: "nobody knows what the backup between was",
+			in:     at(blocks, stored(7, changed), other("g", 9, audited), other("a", 10, fault)), want: v1alpha1.ConditionSuspect + "=True",
+		},
+		"OtherMachine":        {reason: "one driver for all machines", in: at(blocks, stored(7, changed), remembers(elsewhere)), want: v1alpha1.ConditionSuspect + "=True"},
+		"OtherMachineAudited": {reason: "this machine's audit found it in order", in: at(blocks, stored(7, changed), other("a", 8, audited), remembers(elsewhere))},
+		"OtherMachineLater": {reason: "a backup after the finding was read in full, or audited", in: at(blocks, stored(7, changed), remembers(elsewhere, func(f *v1alpha1.DriverFinding) {
+			f.FoundAt = metav1.NewMicroTime(noon.Add(-time.Hour))
+		}))},
+		"OtherMachineOvertaken": {reason: "made on the driver's word after the finding, and nothing was read in full since", in: at(blocks, stored(7, stale), remembers(elsewhere, func(f *v1alpha1.DriverFinding) {
+			f.FoundAt = metav1.NewMicroTime(noon.Add(-time.Hour))
+		})), want: v1alpha1.ConditionSuspect + "=True"},
+		"FinderChecked": {reason: "a person has looked into it, and told the store", in: at(blocks, stored(9, fault), remembers(elsewhere, func(f *v1alpha1.DriverFinding) {
+			f.Commit, f.CheckedAt = v1alpha1.CommitRef{Key: "c", Digest: one, Sequence: 9}, &metav1.Time{Time: noon}
+		})), want: v1alpha1.ConditionDriverTrusted + "=True"},
 		"OtherDisk": {in: at(blocks, stored(7, changed), earlier(9, func(b *v1alpha1.VMStateBackup) {
 			b.Status.Export.Readings = []v1alpha1.VolumeReading{{Name: "data", Way: v1alpha1.ReadAudited, UntoldBytes: 1}}
 		}))},

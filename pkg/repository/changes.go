@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"iter"
 	"math/bits"
+	"time"
 
 	"github.com/vmstate/vmstate/pkg/repository/commit"
 	"github.com/vmstate/vmstate/pkg/repository/index"
@@ -48,6 +49,9 @@ type Reading struct {
 	// FullySequence is the sequence of the latest backup in the chain that read all of
 	// the volume; 0 if none has.
 	FullySequence uint64
+	// FullyAt is when that backup was taken, or the chain's first if none has; the zero time if that is not known. It
+	// is in the record, so it outlives that backup.
+	FullyAt time.Time
 	// UntoldBytes were found by an audit to differ from the parent where the storage
 	// told of no change, in whole units; the first of them is at UntoldAt.
 	UntoldBytes, UntoldAt int64

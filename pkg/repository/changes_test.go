@@ -271,6 +271,7 @@ func TestReading(t *testing.T) {
 				w, parent = newWorld(t, nil), nil
 			}
 			got, read := w.backupTold("second", parent, v)
+			tc.want.FullyAt = w.spec("", nil).Created.UTC() // of all backups here
 			if diff := cmp.Diff(tc.want, got.Volumes[0].Reading); diff != "" || read != tc.read {
 				t.Errorf("%s: read %d bytes, want %d; reading (-want +got):\n%s", tc.reason, read, tc.read, diff)
 			}

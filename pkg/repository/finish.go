@@ -65,7 +65,7 @@ func (b *Backup) finishRecord(ctx context.Context, moment []byte) (*commit.Recor
 	if err != nil {
 		return nil, err
 	}
-	if b.recounts {
+	if b.recounts = b.recounts || b.leavesOut(); b.recounts {
 		if err := b.recount(ctx, dir); err != nil {
 			return nil, err
 		}
@@ -131,8 +131,10 @@ func (b *Backup) record(moment []byte) *commit.Record {
 			r.Extensions = append(r.Extensions, commit.Extension{Tag: commit.TagChainUnknown})
 		}
 	}
-	if e, ok := commit.EncodeReadings(b.readings); ok {
-		r.Extensions = append(r.Extensions, e)
+	for _, encode := range []func([]commit.Reading) (commit.Extension, bool){commit.EncodeReadings, commit.EncodeFully} {
+		if e, ok := encode(b.readings); ok {
+			r.Extensions = append(r.Extensions, e)
+		}
 	}
 	r.Live = r.Live[max(0, len(r.Live)-commit.MaxLive):]
 	return r

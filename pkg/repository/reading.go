@@ -2,6 +2,7 @@ package repository
 
 import (
 	"strings"
+	"time"
 
 	"github.com/vmstate/vmstate/pkg/repository/commit"
 	"github.com/vmstate/vmstate/pkg/repository/index"
@@ -25,13 +26,27 @@ func (r *volumeRun) settleReading(old *commit.Volume) {
 	case commit.WayAll, commit.WayAudited:
 		r.record.LastRead = r.b.session.Sequence()
 	default:
+		r.reading.FullyAt = r.b.spec.Created.Unix() // of a chain's first, which has nothing to be compared with
 		if old != nil {
-			r.record.LastRead = old.LastRead
+			r.record.LastRead, r.reading.FullyAt = old.LastRead, r.b.fullyAt(old)
 		}
 	}
 	if len(r.reading.Why) > maxWhy {
 		r.reading.Why = strings.ToValidUTF8(r.reading.Why[:maxWhy], "")
 	}
+}
+
+// fullyAt is when a volume of the parent was last read in full; 0 if that is not known.
+func (b *Backup) fullyAt(old *commit.Volume) int64 {
+	if old.LastRead == b.parent.header.Sequence {
+		return b.parent.record.Created
+	}
+	for i, r := range b.parent.record.Readings() {
+		if &b.parent.record.Volumes[i] == old {
+			return r.FullyAt
+		}
+	}
+	return 0
 }
 
 // settleChanges drops changes that cannot serve, and adds what the volume has grown by.
@@ -131,9 +146,17 @@ var ways = map[commit.Way]Way{
 	commit.WayAll: WayAll, commit.WayChanged: WayChanged, commit.WayAllocated: WayAllocated, commit.WayAudited: WayAudited,
 }
 
-func readingOf(v *commit.Volume, r *commit.Reading) Reading {
-	return Reading{
+// readingOf is how a volume was read by the backup of that sequence and time.
+func readingOf(v *commit.Volume, r *commit.Reading, sequence uint64, created int64) Reading {
+	out := Reading{
 		Way: ways[r.Way], Why: r.Why, UnreadBytes: v.Unread, FullySequence: v.LastRead,
 		UntoldBytes: r.Untold, UntoldAt: r.UntoldAt,
 	}
+	switch {
+	case v.LastRead == sequence:
+		out.FullyAt = time.Unix(created, 0).UTC()
+	case r.FullyAt > 0:
+		out.FullyAt = time.Unix(r.FullyAt, 0).UTC()
+	}
+	return out
 }

@@ -159,7 +159,7 @@ func resultOf(o *opened) Result {
 	readings := o.record.Readings()
 	for i := range o.record.Volumes {
 		v := volumeResult(&o.record.Volumes[i])
-		v.Reading = readingOf(&o.record.Volumes[i], &readings[i])
+		v.Reading = readingOf(&o.record.Volumes[i], &readings[i], o.header.Sequence, o.record.Created)
 		out.Volumes = append(out.Volumes, v)
 		out.LogicalBytes += v.Size
 	}

@@ -66,7 +66,7 @@ func (b *Backup) add(ctx context.Context, v BlockVolume, record commit.Volume) (
 	b.volumes = append(b.volumes, run.record)
 	b.readings = append(b.readings, run.reading)
 	result := volumeResult(&run.record)
-	result.Reading = readingOf(&run.record, &run.reading)
+	result.Reading = readingOf(&run.record, &run.reading, b.session.Sequence(), b.spec.Created.Unix())
 	return result, nil
 }
 

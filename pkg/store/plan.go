@@ -91,6 +91,7 @@ func Plan(in Observed) Decision {
 		return d
 	}
 	remember(in, &d)
+	notice(in, &d)
 	switch {
 	case in.Setup.Exists && !recorded(in) && in.Setup.outcome() != "":
 		return conclude(in, d)

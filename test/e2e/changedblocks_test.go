@@ -74,9 +74,26 @@ func TestChangedBlocks(t *testing.T) {
 	d.same(ctx)
 	d.condition(ctx, "audit", vmstate.ConditionDriverTrusted, "False")
 	d.condition(ctx, "lied-about", vmstate.ConditionSuspect, "True")
+	d.remembered(ctx)
+
+	// Until an audit is without fault everything is read and compared; then the driver is believed again. What it
+	// had done is known when the backup that found it is gone.
 	d.cue(ctx, "")
-	d.expect(d.backup(ctx, "after", vmstate.ChangedBlocksIfAvailable), vmstate.ReadAll, `the audit of backup "audit" found`, trackedBytes)
+	after := d.backup(ctx, "after", vmstate.ChangedBlocksIfAvailable)
+	d.expect(after, vmstate.ReadAudited, `the audit of backup "audit" found`, trackedBytes)
+	if r := after.Status.Export.Readings[0]; r.UntoldBytes != 0 || r.FullyReadAt == nil {
+		t.Errorf("the audit after the repair: %+v", r)
+	}
+	_, err := env.K(ctx, "-n", trackedNS, "delete", "vmstatebackup", "audit")
+	check(t, trackedNS, err)
+	d.write(ctx, 48<<20, 1<<20)
+	d.expect(d.backup(ctx, "trusted", vmstate.ChangedBlocksIfAvailable), vmstate.ReadChanged, "", 1<<20)
+	d.remembered(ctx)
+	d.condition(ctx, "lied-about", vmstate.ConditionSuspect, "True")
+	d.oneBase(ctx, "trusted")
+	d.backup(ctx, "last", vmstate.ChangedBlocksNever)
 	d.oneBase(ctx, "")
+	d.same(ctx)
 	nothingLeft(ctx, t, trackedNS)
 }
 
@@ -184,6 +201,16 @@ func (d *tracked) oneBase(ctx context.Context, name string) {
 		one := strings.Count(out, "volumesnapshot") == min(1, len(name))
 		return kept == name && one, kept + ": " + out, err
 	}))
+}
+
+// remembered: the store says what the audit found.
+func (d *tracked) remembered(ctx context.Context) {
+	d.t.Helper()
+	s := &vmstate.VMStateStore{}
+	check(d.t, trackedNS, env.Get(ctx, s, "-n", trackedNS, "vmstatestore/main"))
+	if f := s.Status.DriverFindings; len(f) != 1 || f[0].Driver != trackedDriver || f[0].BackupName != "audit" || f[0].UntoldBytes != 1<<20 {
+		d.t.Errorf("the store remembers %+v", f)
+	}
 }
 
 func (d *tracked) condition(ctx context.Context, backup, kind, status string) {

@@ -37,3 +37,23 @@ func TestReadings(t *testing.T) {
 		})
 	}
 }
+
+// The same of when volumes were last read in full.
+func TestFully(t *testing.T) {
+	want := []Reading{{Volume: 0, FullyAt: 1}, {Volume: 1}, {Volume: 2, FullyAt: 1_790_000_000}}
+	e, needed := EncodeFully(want)
+	if got := hex.EncodeToString(e.Data); !needed || e.Tag != 0x8011 || got != "02"+"0001"+"0280f7c4d506" {
+		t.Errorf("needed %t, tag %#x, %s", needed, e.Tag, got)
+	}
+	r := &Record{Volumes: make([]Volume, 3), Extensions: []Extension{e}}
+	if diff := cmp.Diff(want, r.Readings()); diff != "" {
+		t.Errorf("readings (-want +got):\n%s", diff)
+	}
+	if _, needed := EncodeFully(want[1:2]); needed {
+		t.Error("what is not known is recorded")
+	}
+	r.Extensions[0].Data = e.Data[:len(e.Data)-1]
+	if diff := cmp.Diff([]Reading{{Volume: 0}, {Volume: 1}, {Volume: 2}}, r.Readings()); diff != "" {
+		t.Errorf("cut (-want +got):\n%s", diff)
+	}
+}
