@@ -4,13 +4,13 @@ import "github.com/vmstate/vmstate/pkg/repository/index"
 
 // accounts gather how many bytes of each pack and of each data key this backup
 // reaches more, or less, than its parent. They are by ordinal, so their size is that
-// of the tables and not of the disk.
+// of the tables and not of the disk: 8 bytes a pack.
 type accounts struct {
-	packs, keys map[uint64]int64
+	packs, keys *index.Ledger
 }
 
 func newAccounts() accounts {
-	return accounts{packs: map[uint64]int64{}, keys: map[uint64]int64{}}
+	return accounts{packs: index.NewLedger(), keys: index.NewLedger()}
 }
 
 // units books what the units of a leaf reach, n = 1, or reach no more, n = -1. The
@@ -22,10 +22,10 @@ func (a accounts) units(l *index.Leaf, unitBytes int, n int64) {
 			continue
 		}
 		f := &l.Frames[u.Frame]
-		a.packs[f.Pack.Ordinal] += n * int64(unitBytes)
-		a.keys[f.KeyOrdinal] += n * int64(unitBytes)
+		a.packs.Add(f.Pack.Ordinal, n*int64(unitBytes))
+		a.keys.Add(f.KeyOrdinal, n*int64(unitBytes))
 	}
 }
 
 // node books the sealed bytes of a node.
-func (a accounts) node(r index.Ref, n int64) { a.packs[r.Ordinal] += n * r.Length }
+func (a accounts) node(r index.Ref, n int64) { a.packs.Add(r.Ordinal, n*r.Length) }

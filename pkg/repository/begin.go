@@ -62,8 +62,8 @@ type Backup struct {
 	accounts accounts
 	// recounts says that the books cannot be kept by differences to the parent's.
 	recounts bool
-	packs    []pack.Numbered // stored, of this attempt and of those it continues
-	pending  []pack.Numbered // of packs, those in no directory yet
+	stored   stored
+	tailFull int // bytes from which another index pack takes on the tables
 	volumes  []commit.Volume
 	readings []commit.Reading // of the volumes, in their order
 	progress Progress
@@ -90,6 +90,8 @@ func (r *Repository) Begin(ctx context.Context, spec BackupSpec) (*Backup, error
 		objects:  objects{r.store, vm},
 		nodes:    index.NewNodes(epoch.Set, vm),
 		accounts: newAccounts(),
+		stored:   stored{limit: maxStored},
+		tailFull: checkpointBytes,
 	}
 	if err := b.openSession(ctx); err != nil {
 		return nil, err

@@ -33,43 +33,64 @@ type checker struct {
 	opened  *opened
 	nodes   *index.Nodes
 	objects objects
-	reached accounts // what the trees reach
-	listed  accounts // what the tables say of it
-	// packNames and keyNames are what has each ordinal, for all that reaches or lists it.
-	packNames map[uint64]packName
-	keyNames  map[uint64]keys.Origin
+	packs   *index.Entries[index.Pack]
+	keys    *index.Entries[index.DataKey]
+	reached accounts // what the trees and the tables reach and no table was seen to list
+	// packNames and keyNames are what has each ordinal, for all that reaches or lists it:
+	// a number for an origin, and that of a pack.
+	packNames, keyNames *index.Ledger
+	origins             map[keys.Origin]int64
 }
 
 func (r *Repository) newChecker(o *opened) *checker {
 	return &checker{
 		repo: r, opened: o, nodes: o.nodes(), objects: objects{r.store, o.header.VM},
-		reached: newAccounts(), listed: newAccounts(),
-		packNames: map[uint64]packName{}, keyNames: map[uint64]keys.Origin{},
+		reached: newAccounts(), packNames: index.NewLedger(), keyNames: index.NewLedger(), origins: map[keys.Origin]int64{},
 	}
 }
 
 func (c *checker) all(ctx context.Context) error {
+	if err := c.count(ctx); err != nil {
+		return err
+	}
+	return c.compare(ctx)
+}
+
+// count finds what the trees and the tables reach.
+func (c *checker) count(ctx context.Context) (err error) {
 	for i := range c.opened.record.Volumes {
 		v := &c.opened.record.Volumes[i]
 		if err := c.volume(ctx, v); err != nil {
 			return fmt.Errorf("volume %q: %w", v.Name, err)
 		}
 	}
-	if err := c.packs(ctx); err != nil {
-		return err
+	if c.packs, err = index.OpenPacks(ctx, c.nodes, c.objects, c.opened.record.Packs); err != nil {
+		return fmt.Errorf("read pack table: %w", err)
 	}
-	if err := c.keys(ctx); err != nil {
-		return err
+	if c.keys, err = index.OpenKeys(ctx, c.nodes, c.objects, c.opened.record.Keys); err != nil {
+		return fmt.Errorf("read key table: %w", err)
 	}
-	for ordinal := range c.reached.packs {
-		if _, ok := c.listed.packs[ordinal]; !ok {
-			return fmt.Errorf("pack table: %w: pack %d is reached and not listed", ErrDamaged, ordinal)
+	return c.table(append(c.packs.Nodes(), c.keys.Nodes()...))
+}
+
+// compare looks for all that the tables list, and for what they do not.
+func (c *checker) compare(ctx context.Context) error {
+	for _, p := range c.opened.record.Tail {
+		if err := c.pack(ctx, p.Ordinal, p.Pack); err != nil {
+			return err
 		}
 	}
-	for ordinal := range c.reached.keys {
-		if _, ok := c.listed.keys[ordinal]; !ok {
-			return fmt.Errorf("key table: %w: key %d is reached and not listed", ErrDamaged, ordinal)
-		}
+	if err := c.packs.All(ctx, func(ordinal uint64, p index.Pack) error { return c.pack(ctx, ordinal, p) }); err != nil {
+		return err
+	}
+	if err := c.keys.All(ctx, func(ordinal uint64, k index.DataKey) error { return c.key(ctx, ordinal, k) }); err != nil {
+		return err
+	}
+	for ordinal := range c.reached.packs.All() {
+		return fmt.Errorf("pack table: %w: pack %d is reached and not listed", ErrDamaged, ordinal)
+	}
+	for ordinal := range c.reached.keys.All() {
+		return fmt.Errorf("key table: %w: key %d is reached and not listed", ErrDamaged, ordinal)
 	}
 	return nil
 }
@@ -108,22 +129,6 @@ func walkVolume(
 	}
 }
 
-func (c *checker) packs(ctx context.Context) error {
-	table, err := index.OpenPacks(ctx, c.nodes, c.objects, c.opened.record.Packs)
-	if err != nil {
-		return fmt.Errorf("read pack table: %w", err)
-	}
-	if err := c.table(table.Nodes()); err != nil {
-		return err
-	}
-	for _, p := range c.opened.record.Tail {
-		if err := c.pack(ctx, p.Ordinal, p.Pack); err != nil {
-			return err
-		}
-	}
-	return table.All(ctx, func(ordinal uint64, p index.Pack) error { return c.pack(ctx, ordinal, p) })
-}
-
 func (c *checker) table(nodes []index.Ref) error {
 	for _, r := range nodes {
 		if err := c.node(r); err != nil {
@@ -135,15 +140,15 @@ func (c *checker) table(nodes []index.Ref) error {
 
 func (c *checker) node(r index.Ref) error {
 	c.reached.node(r, 1)
-	return same(c.packNames, "pack", r.Ordinal, packName{index.IndexPack, r.Origin, r.Number})
+	return c.isPack(r.Ordinal, packName{index.IndexPack, r.Origin, r.Number})
 }
 
 func (c *checker) frames(l *index.Leaf) error {
 	for i := range l.Frames {
 		f := &l.Frames[i]
 		err := cmp.Or(
-			same(c.packNames, "pack", f.Pack.Ordinal, packName{index.DataPack, f.Pack.Origin, f.Pack.Number}),
-			same(c.keyNames, "key", f.KeyOrdinal, f.Key))
+			c.isPack(f.Pack.Ordinal, packName{index.DataPack, f.Pack.Origin, f.Pack.Number}),
+			c.isKey(f.KeyOrdinal, f.Key))
 		if err != nil {
 			return err
 		}
@@ -151,18 +156,36 @@ func (c *checker) frames(l *index.Leaf) error {
 	return nil
 }
 
+func (c *checker) isPack(ordinal uint64, n packName) error {
+	return same(c.packNames, "pack", ordinal, c.origin(n.origin)<<33|int64(n.kind)<<32|int64(n.number))
+}
+
+func (c *checker) isKey(ordinal uint64, o keys.Origin) error {
+	return same(c.keyNames, "key", ordinal, c.origin(o))
+}
+
+// origin numbers the origins, from 1.
+func (c *checker) origin(o keys.Origin) int64 {
+	n, ok := c.origins[o]
+	if !ok {
+		n = int64(len(c.origins)) + 1
+		c.origins[o] = n
+	}
+	return n
+}
+
 // same refuses an ordinal that is one thing here and was another elsewhere.
-func same[N comparable](names map[uint64]N, what string, ordinal uint64, name N) error {
-	if have, ok := names[ordinal]; ok && have != name {
+func same(names *index.Ledger, what string, ordinal uint64, name int64) error {
+	if have := names.At(ordinal); have != 0 && have != name {
 		return fmt.Errorf("%w: %s %d is two different ones", ErrDamaged, what, ordinal)
 	}
-	names[ordinal] = name
+	names.Set(ordinal, name)
 	return nil
 }
 
 func (c *checker) pack(ctx context.Context, ordinal uint64, p index.Pack) error {
-	c.listed.packs[ordinal] = p.Live
-	if err := same(c.packNames, "pack", ordinal, packNameOf(&p)); err != nil {
+	c.reached.packs.Set(ordinal, 0)
+	if err := c.isPack(ordinal, packNameOf(&p)); err != nil {
 		return err
 	}
 	key := packNameOf(&p).key(c.objects.vm)
@@ -177,23 +200,14 @@ func (c *checker) pack(ctx context.Context, ordinal uint64, p index.Pack) error 
 	}
 }
 
-func (c *checker) keys(ctx context.Context) error {
-	table, err := index.OpenKeys(ctx, c.nodes, c.objects, c.opened.record.Keys)
-	if err != nil {
-		return fmt.Errorf("read key table: %w", err)
-	}
-	if err := c.table(table.Nodes()); err != nil {
+func (c *checker) key(ctx context.Context, ordinal uint64, k index.DataKey) error {
+	c.reached.keys.Set(ordinal, 0)
+	if err := c.isKey(ordinal, k.Origin); err != nil {
 		return err
 	}
-	return table.All(ctx, func(ordinal uint64, k index.DataKey) error {
-		c.listed.keys[ordinal] = k.Live
-		if err := same(c.keyNames, "key", ordinal, k.Origin); err != nil {
-			return err
-		}
-		_, err := c.repo.store.Stat(ctx, layout.DataKey(c.objects.vm, k.Origin))
-		if err != nil {
-			return fmt.Errorf("data key: %w", readError(err))
-		}
-		return nil
-	})
+	_, err := c.repo.store.Stat(ctx, layout.DataKey(c.objects.vm, k.Origin))
+	if err != nil {
+		return fmt.Errorf("data key: %w", readError(err))
+	}
+	return nil
 }

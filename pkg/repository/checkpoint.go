@@ -49,13 +49,22 @@ func (b *Backup) checkpoint(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	record, err := b.index.Close(ctx, dir)
+	if err := b.closeIndex(ctx, dir); err != nil {
+		return err
+	}
+	b.flushed, b.recorded = time.Now(), 0
+	return nil
+}
+
+// closeIndex stores the index pack that dir ends.
+func (b *Backup) closeIndex(ctx context.Context, dir index.Directory) error {
+	record, at, err := b.index.Close(ctx, dir)
 	if err != nil {
 		return err
 	}
-	b.packs = append(b.packs, record)
-	b.pending = append(b.pending, record)
-	b.flushed, b.recorded = time.Now(), 0
+	b.stored.listedAt(at)
+	b.stored.add(record)
+	b.accounts.packs.Add(record.Ordinal, record.Live)
 	return nil
 }
 
@@ -64,13 +73,8 @@ func (b *Backup) directory() (index.Directory, error) {
 	if err := b.up.Wait(); err != nil {
 		return index.Directory{}, err
 	}
-	stored := b.data.Take()
-	b.packs = append(b.packs, stored...)
-	b.pending = append(b.pending, stored...)
-	dir := index.Directory{Commitment: b.commitment, KeyVersion: b.keyVersion, Full: b.parent == nil}
-	for _, p := range b.pending {
-		dir.Packs = append(dir.Packs, index.DirectoryPack{Ordinal: p.Ordinal, Pack: p.Pack})
-	}
-	b.pending = nil
-	return dir, nil
+	b.stored.add(b.data.Take()...)
+	return index.Directory{
+		Commitment: b.commitment, KeyVersion: b.keyVersion, Full: b.parent == nil, Packs: b.stored.list(),
+	}, nil
 }

@@ -7,8 +7,6 @@ import (
 
 	"github.com/vmstate/vmstate/pkg/objectstore"
 	"github.com/vmstate/vmstate/pkg/repository/commit"
-	"github.com/vmstate/vmstate/pkg/repository/index"
-	"github.com/vmstate/vmstate/pkg/repository/keys"
 )
 
 // Commit makes the backup exist. moment is recorded as it is, at most MaxMoment.
@@ -73,27 +71,16 @@ func (b *Backup) finishRecord(ctx context.Context, moment []byte) (*commit.Recor
 			return nil, err
 		}
 	}
-	b.index.Open() // the last pack takes its ordinal before the tables are sized by it
-	tables, err := b.openTables(ctx)
-	if err != nil {
-		return nil, err
-	}
-	if err := b.settle(ctx, tables); err != nil {
-		return nil, b.tableError(err)
-	}
 	record := b.record(moment)
-	if record.Keys, err = tables.keys.Write(ctx, b.index); err != nil {
+	tail := &tailPacks{b: b, dir: dir}
+	if err := b.writeTables(ctx, record, tail); err != nil {
 		return nil, err
 	}
-	if record.Packs, err = tables.packs.Write(ctx, b.index); err != nil {
+	if err := tail.close(ctx); err != nil {
 		return nil, err
 	}
-	tail, err := b.index.Close(ctx, dir)
-	if err != nil {
-		return nil, err
-	}
-	record.Tail = []commit.TailPack{{Ordinal: tail.Ordinal, Pack: tail.Pack}}
-	record.Stored = b.storedBytes() + tail.Size
+	record.Tail = tail.list
+	record.Stored = b.keyBytes + b.stored.bytes + tail.bytes
 	if _, err := commit.DecodeRecord(record.Encode()); err != nil {
 		return nil, fmt.Errorf("%w: no reader would take the record: %s", ErrInvalid, err.Error())
 	}
@@ -138,122 +125,4 @@ func (b *Backup) record(moment []byte) *commit.Record {
 	}
 	r.Live = r.Live[max(0, len(r.Live)-commit.MaxLive):]
 	return r
-}
-
-func (b *Backup) storedBytes() int64 {
-	n := b.keyBytes
-	for _, p := range b.packs {
-		n += p.Size
-	}
-	return n
-}
-
-// tables are the pack and key tables of the parent, being changed into this run's.
-type tables struct {
-	packs *index.Entries[index.Pack]
-	keys  *index.Entries[index.DataKey]
-}
-
-// openTables reads the parent's tables, empty ones without a parent, and adds the
-// packs and keys of this run with nothing reached yet.
-func (b *Backup) openTables(ctx context.Context) (*tables, error) {
-	var packs, dataKeys index.TableRoot
-	var tail []commit.TailPack
-	if b.parent != nil && !b.recounts {
-		packs, dataKeys, tail = b.parent.record.Packs, b.parent.record.Keys, b.parent.record.Tail
-	}
-	t := &tables{}
-	var err error
-	if t.packs, err = index.OpenPacks(ctx, b.nodes, b.objects, packs); err != nil {
-		return nil, b.tableError(err)
-	}
-	if t.keys, err = index.OpenKeys(ctx, b.nodes, b.objects, dataKeys); err != nil {
-		return nil, b.tableError(err)
-	}
-	if b.recounts {
-		if err := b.renewTables(ctx, t); err != nil {
-			return nil, b.tableError(err)
-		}
-	}
-	for _, p := range tail {
-		if err := t.addPack(ctx, p.Ordinal, p.Pack); err != nil {
-			return nil, b.tableError(err)
-		}
-	}
-	for _, p := range b.packs {
-		if err := t.addPack(ctx, p.Ordinal, p.Pack); err != nil {
-			return nil, b.tableError(err)
-		}
-	}
-	t.packs.Next = max(t.packs.Next, b.ordinals)
-	if err := b.addKeys(ctx, t); err != nil {
-		return nil, b.tableError(err)
-	}
-	return t, nil
-}
-
-// addPack refuses a pack where another one is: what reaches that would be lost.
-func (t *tables) addPack(ctx context.Context, ordinal uint64, p index.Pack) error {
-	have, ok, err := t.packs.Get(ctx, ordinal)
-	if err != nil {
-		return err
-	}
-	if ok && packNameOf(&have) != packNameOf(&p) {
-		return fmt.Errorf("%w: two packs have the ordinal %d", ErrDamaged, ordinal)
-	}
-	return t.packs.Set(ctx, ordinal, p)
-}
-
-// addKeys adds the data keys of this attempt and of those that it continues.
-func (b *Backup) addKeys(ctx context.Context, t *tables) error {
-	b.resume.keys[b.origin.Attempt] = recordedKey{b.commitment, b.keyVersion}
-	for attempt, key := range b.resume.keys {
-		ordinal := b.keyBase + uint64(attempt) - 1
-		if b.accounts.keys[ordinal] == 0 {
-			continue
-		}
-		k := index.DataKey{
-			Origin:     keys.Origin{Run: b.origin.Run, Attempt: attempt},
-			Commitment: key.commitment, Sequence: b.session.Sequence(), VersionID: key.version,
-		}
-		if err := t.keys.Set(ctx, ordinal, k); err != nil {
-			return err
-		}
-	}
-	t.keys.Next = max(t.keys.Next, b.keyOrdinal()+1)
-	return nil
-}
-
-// settle books what the run reaches more and less. Writing the tables does away
-// with some of their own old nodes, which changes the books of the packs that hold
-// these, and so perhaps further nodes: until nothing changes any more.
-func (b *Backup) settle(ctx context.Context, t *tables) error {
-	for ordinal, n := range b.accounts.keys {
-		if n != 0 {
-			if err := t.keys.AddLive(ctx, ordinal, n); err != nil {
-				return err
-			}
-		}
-	}
-	for ordinal, n := range b.accounts.packs {
-		if n != 0 {
-			if err := t.packs.AddLive(ctx, ordinal, n); err != nil {
-				return err
-			}
-		}
-	}
-	booked := map[index.Location]bool{}
-	for again := true; again; {
-		again = false
-		for _, r := range append(t.packs.Replaced(), t.keys.Replaced()...) {
-			if booked[r.Location] {
-				continue
-			}
-			booked[r.Location], again = true, true
-			if err := t.packs.AddLive(ctx, r.Ordinal, -r.Length); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
 }

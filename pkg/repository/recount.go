@@ -20,14 +20,8 @@ func (b *Backup) leavesOut() bool {
 // recount makes the books anew: it stores what there is of the index, reads all of the
 // new trees, and counts what they reach.
 func (b *Backup) recount(ctx context.Context, dir index.Directory) error {
-	record, err := b.index.Close(ctx, dir)
-	if err != nil {
+	if err := b.closeIndex(ctx, dir); err != nil {
 		return err
-	}
-	b.packs = append(b.packs, record)
-	b.pending = append(b.pending, record)
-	for i := range b.packs {
-		b.packs[i].Live = 0
 	}
 	b.accounts = newAccounts()
 	for i := range b.volumes {
@@ -47,54 +41,32 @@ func (b *Backup) recount(ctx context.Context, dir index.Directory) error {
 	return nil
 }
 
-// renewTables makes tables of what the books name, and shares none of the parent's nodes.
-func (b *Backup) renewTables(ctx context.Context, t *tables) error {
-	if b.parent == nil {
-		return nil
-	}
-	var failed error
-	set := func(err error) {
-		if failed == nil {
-			failed = err
-		}
-	}
-	err := b.parentPacks(ctx, func(p index.Numbered[index.Pack]) {
-		if p.Entry.Live = 0; b.accounts.packs[p.Ordinal] != 0 {
-			set(t.packs.Set(ctx, p.Ordinal, p.Entry))
-		}
-	}, func(Extent) {})
-	if err != nil {
-		return err
-	}
-	t.packs.Next = max(t.packs.Next, b.parent.record.Packs.Next)
-	err = b.parentKeys(ctx, func(k index.Numbered[index.DataKey]) {
-		if k.Entry.Live = 0; b.accounts.keys[k.Ordinal] != 0 {
-			set(t.keys.Set(ctx, k.Ordinal, k.Entry))
-		}
-	}, func(Extent) {})
-	t.keys.Next = max(t.keys.Next, b.parent.record.Keys.Next)
-	if err != nil {
-		return err
-	}
-	return failed
-}
-
 // parentPacks calls do for the packs of the parent, and lost for the ordinals whose
 // entries cannot be read.
 func (b *Backup) parentPacks(ctx context.Context, do func(index.Numbered[index.Pack]), lost func(Extent)) error {
 	for _, p := range b.parent.record.Tail {
 		do(index.Numbered[index.Pack]{Ordinal: p.Ordinal, Entry: p.Pack})
 	}
-	return eachEntry(ctx, index.WalkPacks(b.nodes, b.objects, b.parent.record.Packs), do, lost)
+	return eachEntry(ctx, index.WalkPacks(b.nodes, b.objects, b.parent.record.Packs), span{0, index.End}, func(e index.Numbered[index.Pack]) error {
+		do(e)
+		return nil
+	}, lost)
 }
 
 // parentKeys does the same for the data keys.
 func (b *Backup) parentKeys(ctx context.Context, do func(index.Numbered[index.DataKey]), lost func(Extent)) error {
-	return eachEntry(ctx, index.WalkKeys(b.nodes, b.objects, b.parent.record.Keys), do, lost)
+	return eachEntry(ctx, index.WalkKeys(b.nodes, b.objects, b.parent.record.Keys), span{0, index.End}, func(e index.Numbered[index.DataKey]) error {
+		do(e)
+		return nil
+	}, lost)
 }
 
-// eachEntry walks a table and goes on behind what cannot be read.
-func eachEntry[E any](ctx context.Context, w *index.Walk[E], do func(index.Numbered[E]), lost func(Extent)) error {
+// span is the ordinals [from, to).
+type span struct{ from, to uint64 }
+
+// eachEntry walks the leaves of a table that begin in a span, and goes on behind what cannot
+// be read.
+func eachEntry[E any](ctx context.Context, w *index.Walk[E], in span, do func(index.Numbered[E]) error, lost func(Extent)) error {
 	lose := func(from, to uint64, err error) error {
 		if !isBroken(err) {
 			return err
@@ -103,9 +75,9 @@ func eachEntry[E any](ctx context.Context, w *index.Walk[E], do func(index.Numbe
 		return nil
 	}
 	w.Lost(lose)
-	for at := uint64(0); ; at = w.Next() {
+	for at := in.from; at < in.to; at = w.Next() {
 		first, err := w.Seek(ctx, at)
-		if err != nil || first == index.End {
+		if err != nil || first >= in.to {
 			return err
 		}
 		entries, err := w.Entries(ctx)
@@ -115,7 +87,10 @@ func eachEntry[E any](ctx context.Context, w *index.Walk[E], do func(index.Numbe
 			}
 		}
 		for _, e := range entries {
-			do(e)
+			if err := do(e); err != nil {
+				return err
+			}
 		}
 	}
+	return nil
 }

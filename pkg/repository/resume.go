@@ -153,11 +153,11 @@ func (b *Backup) takeOver(recorded []recordedPack) (leaves int) {
 		b.resume.keys[record.Origin.Attempt] = recordedKey{dir.Commitment, dir.KeyVersion}
 		for _, p := range dir.Packs {
 			if p.Kind == index.DataPack { // index packs come with their own directory
-				b.packs = append(b.packs, pack.Numbered{Ordinal: p.Ordinal, Pack: p.Pack})
+				b.stored.add(pack.Numbered{Ordinal: p.Ordinal, Pack: p.Pack})
 			}
 		}
-		record.Live = 0 // its leaves are booked as they are used
-		b.packs = append(b.packs, record)
+		b.stored.add(record) // its leaves are booked as they are used
+		b.stored.list()      // they are in a directory
 	}
 	return leaves
 }

@@ -29,6 +29,16 @@ type DirectoryPack struct {
 	Pack
 }
 
+// Append encodes the pack as a directory does.
+func (p DirectoryPack) Append(b []byte) []byte {
+	return AppendPack(wire.AppendUvarint(b, p.Ordinal), p.Pack)
+}
+
+// TakeDirectoryPack reads what Append wrote.
+func TakeDirectoryPack(d *wire.Decoder) DirectoryPack {
+	return DirectoryPack{Ordinal: d.Uvarint(maxOrdinal), Pack: TakePack(d)}
+}
+
 // DirectoryLeaf is a leaf in the pack that the directory ends. Volumes count in
 // the order in which they were added.
 type DirectoryLeaf struct {
@@ -53,7 +63,7 @@ func (dir *Directory) Encode() []byte {
 	b = wire.AppendUvarint(b, dir.NextOrdinal)
 	b = wire.AppendInt(b, len(dir.Packs))
 	for _, p := range dir.Packs {
-		b = AppendPack(wire.AppendUvarint(b, p.Ordinal), p.Pack)
+		b = p.Append(b)
 	}
 	b = wire.AppendInt(b, len(dir.Leaves))
 	for _, l := range dir.Leaves {
@@ -81,7 +91,7 @@ func DecodeDirectory(contents []byte) (Directory, error) {
 		if d.Err() != nil {
 			break
 		}
-		dir.Packs = append(dir.Packs, DirectoryPack{Ordinal: d.Uvarint(maxOrdinal), Pack: TakePack(d)})
+		dir.Packs = append(dir.Packs, TakeDirectoryPack(d))
 	}
 	for range d.Int(maxDirectoryLeaves) {
 		if d.Err() != nil {

@@ -111,14 +111,23 @@ type entryKind[E any] struct {
 	add      func([]byte, E) []byte
 	take     func(*wire.Decoder) E
 	live     func(*E) *int64
+	same     func(a, b *E) bool // whether they are of one object
 }
 
 func packKind() entryKind[Pack] {
-	return entryKind[Pack]{typePacks, packsALeaf, AppendPack, TakePack, func(p *Pack) *int64 { return &p.Live }}
+	return entryKind[Pack]{
+		typePacks, packsALeaf, AppendPack, TakePack,
+		func(p *Pack) *int64 { return &p.Live },
+		func(a, b *Pack) bool { return a.Kind == b.Kind && a.Origin == b.Origin && a.Number == b.Number },
+	}
 }
 
 func keyKind() entryKind[DataKey] {
-	return entryKind[DataKey]{typeKeys, keysALeaf, appendDataKey, takeDataKey, func(k *DataKey) *int64 { return &k.Live }}
+	return entryKind[DataKey]{
+		typeKeys, keysALeaf, appendDataKey, takeDataKey,
+		func(k *DataKey) *int64 { return &k.Live },
+		func(a, b *DataKey) bool { return a.Origin == b.Origin },
+	}
 }
 
 func (k entryKind[E]) encode(entries map[uint64]E) []byte {
@@ -164,8 +173,7 @@ func (k entryKind[E]) decode(contents []byte) (map[uint64]E, error) {
 type Entries[E any] struct {
 	*Table
 	kind   entryKind[E]
-	loaded map[uint64]map[uint64]E
-	dirty  map[uint64]bool
+	loaded map[uint64]map[uint64]E // leaves that Get has read
 }
 
 // OpenPacks reads the inner nodes of a pack table.
@@ -183,13 +191,10 @@ func openEntries[E any](ctx context.Context, n *Nodes, f Fetcher, r TableRoot, k
 	if err != nil {
 		return nil, err
 	}
-	return &Entries[E]{Table: t, kind: k, loaded: map[uint64]map[uint64]E{}, dirty: map[uint64]bool{}}, nil
+	return &Entries[E]{Table: t, kind: k, loaded: map[uint64]map[uint64]E{}}, nil
 }
 
 func (e *Entries[E]) leaf(ctx context.Context, n uint64) (map[uint64]E, error) {
-	if l, ok := e.loaded[n]; ok {
-		return l, nil
-	}
 	contents, err := e.read(ctx, n)
 	if err != nil {
 		return nil, err
@@ -198,73 +203,26 @@ func (e *Entries[E]) leaf(ctx context.Context, n uint64) (map[uint64]E, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrDamaged, err)
 	}
-	e.loaded[n] = l
 	return l, nil
 }
 
-// Get returns the entry at an ordinal.
+// Get returns the entry at an ordinal. It keeps each leaf that it has read.
 func (e *Entries[E]) Get(ctx context.Context, ordinal uint64) (E, bool, error) {
-	l, err := e.leaf(ctx, e.leafOf(ordinal))
-	if err != nil {
-		var none E
-		return none, false, err
+	n := e.leafOf(ordinal)
+	l, ok := e.loaded[n]
+	if !ok {
+		var err error
+		if l, err = e.leaf(ctx, n); err != nil {
+			var none E
+			return none, false, err
+		}
+		e.loaded[n] = l
 	}
 	found, ok := l[ordinal%e.capacity]
 	return found, ok, nil
 }
 
-// Set puts an entry at an ordinal, which may be new.
-func (e *Entries[E]) Set(ctx context.Context, ordinal uint64, entry E) error {
-	l, err := e.leaf(ctx, e.leafOf(ordinal))
-	if err != nil {
-		return err
-	}
-	l[ordinal%e.capacity] = entry
-	e.dirty[e.leafOf(ordinal)] = true
-	e.Next = max(e.Next, ordinal+1)
-	return nil
-}
-
-// AddLive changes how much of an entry is reached; one that is not reached at all
-// leaves the table.
-func (e *Entries[E]) AddLive(ctx context.Context, ordinal uint64, delta int64) error {
-	l, err := e.leaf(ctx, e.leafOf(ordinal))
-	if err != nil {
-		return err
-	}
-	entry, ok := l[ordinal%e.capacity]
-	if !ok {
-		return fmt.Errorf("%w: table has no entry %d", ErrDamaged, ordinal)
-	}
-	live := e.kind.live(&entry)
-	*live += delta
-	if *live < 0 {
-		return fmt.Errorf("%w: table entry %d has fewer live bytes than are dropped", ErrDamaged, ordinal)
-	}
-	l[ordinal%e.capacity] = entry
-	e.dirty[e.leafOf(ordinal)] = true
-	return nil
-}
-
-// Replaced yields the nodes of the old table that Write will not keep.
-func (e *Entries[E]) Replaced() []Ref { return e.replaced(e.dirty) }
-
-// Write drops entries of changed leaves that nothing reaches, and stores the rest.
-func (e *Entries[E]) Write(ctx context.Context, p Putter) (TableRoot, error) {
-	changed := map[uint64][]byte{}
-	for n := range e.dirty {
-		l := e.loaded[n]
-		for slot, entry := range l {
-			if *e.kind.live(&entry) == 0 {
-				delete(l, slot)
-			}
-		}
-		changed[n] = e.kind.encode(l)
-	}
-	return e.write(ctx, p, changed)
-}
-
-// All calls do for every entry, in the order of ordinals.
+// All calls do for every entry, in the order of ordinals. It keeps nothing.
 func (e *Entries[E]) All(ctx context.Context, do func(ordinal uint64, entry E) error) error {
 	for _, n := range e.Leaves() {
 		l, err := e.leaf(ctx, n)
@@ -280,7 +238,6 @@ func (e *Entries[E]) All(ctx context.Context, do func(ordinal uint64, entry E) e
 				return err
 			}
 		}
-		delete(e.loaded, n)
 	}
 	return nil
 }

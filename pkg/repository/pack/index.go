@@ -68,9 +68,10 @@ func (x *Index) Leaves() int { return len(x.leaves) }
 // Sent counts the bytes that the store has confirmed.
 func (x *Index) Sent() int64 { return x.sent }
 
-// Close stores the open pack and returns its record. dir says what the attempt has
-// finished until here; the caller has seen to it that this is stored.
-func (x *Index) Close(ctx context.Context, dir index.Directory) (Numbered, error) {
+// Close stores the open pack and returns its record, and where in it the directory is. dir
+// says what the attempt has finished until here; the caller has seen to it that this is
+// stored.
+func (x *Index) Close(ctx context.Context, dir index.Directory) (Numbered, index.Location, error) {
 	x.Open()
 	a := x.attempt
 	dir.Ordinal, dir.NextOrdinal, dir.Leaves = x.ordinal, *a.Ordinals, x.leaves
@@ -85,13 +86,13 @@ func (x *Index) Close(ctx context.Context, dir index.Directory) (Numbered, error
 	key := layout.IndexPack(a.VM, a.Origin, x.number)
 	info, err := objectstore.CreateOrSame(ctx, x.store, key, x.body)
 	if err != nil {
-		return Numbered{}, fmt.Errorf("store index: %w", err)
+		return Numbered{}, at, fmt.Errorf("store index: %w", err)
 	}
 	record.CRC32C, record.VersionID = info.CRC32C, info.VersionID
 	x.sent += record.Size
 	x.body, x.leaves, x.open, x.total = x.body[:0], nil, false, 0
 	x.number++
-	return record, nil
+	return record, at, nil
 }
 
 // OpenDirectory reads the directory of an index pack from the whole of it.

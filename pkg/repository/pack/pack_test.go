@@ -128,7 +128,7 @@ func TestIndex(t *testing.T) {
 	}
 	leaf := index.DirectoryLeaf{Volume: 1, Leaf: 9, Offset: at.Offset, Length: at.Length}
 	x.Note(leaf)
-	record, err := x.Close(t.Context(), index.Directory{Commitment: [32]byte{7}, Full: true})
+	record, where, err := x.Close(t.Context(), index.Directory{Commitment: [32]byte{7}, Full: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -147,6 +147,9 @@ func TestIndex(t *testing.T) {
 	want := index.Directory{Commitment: [32]byte{7}, Full: true, NextOrdinal: 1, Leaves: []index.DirectoryLeaf{leaf}}
 	if diff := cmp.Diff(want, dir); diff != "" {
 		t.Errorf("directory (-want +got):\n%s", diff)
+	}
+	if _, err := nodes.Open(where, body[where.Offset:where.End()]); err != nil {
+		t.Errorf("directory at %+v: %v", where, err)
 	}
 	far := bytes.Clone(body)
 	binary.BigEndian.PutUint32(far[len(far)-4:], 1<<30)

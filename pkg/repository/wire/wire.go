@@ -148,6 +148,9 @@ func (d *Decoder) Bytes(limit int) []byte { return d.Fixed(d.Int(limit)) }
 // String reads text of at most limit bytes.
 func (d *Decoder) String(limit int) string { return string(d.Bytes(limit)) }
 
+// Left reports whether bytes are left to be read.
+func (d *Decoder) Left() bool { return len(d.rest) > 0 }
+
 // Err is the first error so far.
 func (d *Decoder) Err() error { return d.err }
 
