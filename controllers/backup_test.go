@@ -274,6 +274,27 @@ func TestBackupOfAbsentVM(t *testing.T) {
 	w.clean(b)
 }
 
+// FC-007, FC-086: what is required and cannot be met is said at once, in one condition, and nothing is made before.
+func TestBackupRequires(t *testing.T) {
+	w := newBackupWorld(t, "root")
+	w.vm.Spec.Template.Spec.Domain.Devices.TPM = nil
+	w.vm.Spec.Template.Spec.Domain.Firmware.Bootloader = nil
+	w.start(false)
+	w.backup(func(s *v1alpha1.VMStateBackupSpec) {
+		s.Quiesce, s.Require.FirmwareState = v1alpha1.QuiesceRequired, v1alpha1.FirmwareStateRequired
+	})
+	b := w.expect(reached{Said: `False StateMissing: 2 obstacles: (1) firmwareState is Required, and VM "db" keeps neither TPM nor EFI variables; ` +
+		`make them persistent again (in its spec or its preference), or do not require them (2) quiesce is Required, and no guest agent is connected in VM "db"; ` +
+		`start qemu-guest-agent in the guest, or do not require it`})
+	if len(b.Status.Attempts) > 0 || w.guest.freezes > 0 {
+		t.Error("something was begun")
+	}
+	if p := b.Spec.Require.MaxPause; p == nil || p.Duration != 2*time.Second {
+		t.Errorf("maxPause is %v, want the API server to fill in 2s", p)
+	}
+	w.clean(b)
+}
+
 // While the guest is frozen the manager can see nothing but the backup: the deadline holds.
 func TestBackupThawsBlindly(t *testing.T) {
 	w := newBackupWorld(t, "root", "data")

@@ -63,9 +63,9 @@ func (r *BackupReconciler) observeMachine(ctx context.Context, in *backup.Observ
 	if err != nil {
 		return err
 	}
-	inv, refusal := inventory.Of(seen)
-	in.Machine = &backup.Machine{Inventory: inv, Refusal: refusal}
-	if refusal != nil {
+	inv, refusals := inventory.Of(seen)
+	in.Machine = &backup.Machine{Inventory: inv, Refusals: refusals}
+	if len(refusals) > 0 {
 		return nil
 	}
 	in.Machine.Documents, err = document.Encode(inventory.Documents(seen, inv))

@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -32,15 +33,16 @@ func (r *BackupReconciler) storage(ctx context.Context) (snapshotset.Storage, er
 	if err != nil && !meta.IsNoMatchError(err) {
 		return out, fmt.Errorf("list VolumeSnapshotClasses: %w", err)
 	}
-	out.Classes = classes.Items
+	out.Served, out.Classes = err == nil, classes.Items
 	kind, err := groupKind(r.RESTMapper(), "VolumeGroupSnapshotClass")
 	if meta.IsNoMatchError(err) {
-		return out, nil
+		out.GroupTooOld, err = servedGroups(r.RESTMapper())
+		return out, err
 	}
 	if err != nil {
 		return out, fmt.Errorf("find the group snapshot API: %w", err)
 	}
-	out.GroupAPI = true
+	out.GroupVersion = kind.Version
 	kind.Kind += "List"
 	list := &unstructured.UnstructuredList{}
 	list.SetGroupVersionKind(kind)
@@ -55,6 +57,18 @@ func (r *BackupReconciler) storage(ctx context.Context) (snapshotset.Storage, er
 		out.GroupClasses = append(out.GroupClasses, class)
 	}
 	return out, nil
+}
+
+// servedGroups is the version of the group snapshot API that is served, where none is understood; "" if there is none.
+func servedGroups(mapper meta.RESTMapper) (string, error) {
+	mapping, err := mapper.RESTMapping(schema.GroupKind{Group: groupSnapshots, Kind: "VolumeGroupSnapshotClass"})
+	if meta.IsNoMatchError(err) {
+		return "", nil
+	}
+	if err != nil {
+		return "", fmt.Errorf("find the group snapshot API: %w", err)
+	}
+	return mapping.GroupVersionKind.Version, nil
 }
 
 // fromUnstructured reads an object of v1 or v1beta2, whose fields are the same, as one of v1.

@@ -59,7 +59,7 @@ type BackupRequirements struct {
 	// +kubebuilder:validation:Type=string
 	// +kubebuilder:validation:MaxLength=16
 	// +kubebuilder:validation:Pattern=`^([0-9]+(\.[0-9]+)?(ms|s|m))+$`
-	// +kubebuilder:validation:XValidation:rule="duration(self) <= duration('5m')",message="maxPause is at most 5m"
+	// +kubebuilder:validation:XValidation:rule="!self.matches('[0-9](ms|s|m)$') || duration(self) <= duration('5m')",message="maxPause is at most 5m"
 	// +kubebuilder:validation:XValidation:rule="duration(self) == duration(oldSelf)",message="a backup's spec cannot be changed, but for deletionPolicy; create another VMStateBackup"
 	MaxPause *metav1.Duration `json:"maxPause,omitempty"`
 
@@ -74,7 +74,7 @@ type BackupRequirements struct {
 // be changed: a backup is what it was asked to be.
 // +kubebuilder:validation:XValidation:rule="self.vmName == oldSelf.vmName && has(self.storeRef) == has(oldSelf.storeRef) && (!has(self.storeRef) || self.storeRef == oldSelf.storeRef) && has(self.commit) == has(oldSelf.commit) && (!has(self.commit) || self.commit == oldSelf.commit) && has(self.quiesce) == has(oldSelf.quiesce) && (!has(self.quiesce) || self.quiesce == oldSelf.quiesce) && has(self.freezeTimeoutSeconds) == has(oldSelf.freezeTimeoutSeconds) && (!has(self.freezeTimeoutSeconds) || self.freezeTimeoutSeconds == oldSelf.freezeTimeoutSeconds) && has(self.changedBlocks) == has(oldSelf.changedBlocks) && (!has(self.changedBlocks) || self.changedBlocks == oldSelf.changedBlocks)",message="a backup's spec cannot be changed, but for deletionPolicy; create another VMStateBackup"
 // +kubebuilder:validation:XValidation:rule="!has(self.commit) || has(self.storeRef)",message="commit names a backup in a store: say which store with storeRef"
-// +kubebuilder:validation:XValidation:rule="!has(self.require) || !has(self.require.maxPause) || (has(self.quiesce) && self.quiesce == 'Never') || !has(self.freezeTimeoutSeconds) || duration(self.require.maxPause).getMilliseconds() <= self.freezeTimeoutSeconds * 1000",message="require.maxPause is longer than freezeTimeoutSeconds: a guest that is paused stays frozen, so raise freezeTimeoutSeconds, or set quiesce to Never"
+// +kubebuilder:validation:XValidation:rule="!has(self.require) || !has(self.require.maxPause) || (has(self.quiesce) && self.quiesce == 'Never') || !has(self.freezeTimeoutSeconds) || !self.require.maxPause.matches('[0-9](ms|s|m)$') || duration(self.require.maxPause).getMilliseconds() <= self.freezeTimeoutSeconds * 1000",message="require.maxPause is longer than freezeTimeoutSeconds: a guest that is paused stays frozen, so raise freezeTimeoutSeconds, or set quiesce to Never"
 type VMStateBackupSpec struct {
 	// vmName is the VirtualMachine to back up, in the namespace of the backup.
 	// +kubebuilder:validation:MinLength=1

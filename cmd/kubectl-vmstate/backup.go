@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -15,9 +16,32 @@ import (
 )
 
 type backupFlags struct {
-	name, store, quiesce string
-	local, noWait        bool
-	freezeTimeout        time.Duration
+	name, store   string
+	local, noWait bool
+	terms         termFlags
+}
+
+// termFlags say what a backup must hold and what it may cost the guest: of backup, and of plan.
+type termFlags struct {
+	quiesce, firmwareState  string
+	freezeTimeout, maxPause time.Duration
+}
+
+func (f *termFlags) register(flags *pflag.FlagSet) {
+	flags.StringVar(&f.quiesce, "quiesce", string(v1alpha1.QuiesceIfAvailable), "freeze the guest's filesystems for the cut: IfAvailable, Required or Never")
+	flags.DurationVar(&f.freezeTimeout, "freeze-timeout", 30*time.Second, "longest time that the guest stays frozen")
+	flags.DurationVar(&f.maxPause, "max-pause", 2*time.Second, "longest time that the guest may be paused; 0 never pauses it")
+	flags.StringVar(&f.firmwareState, "firmware-state", string(v1alpha1.FirmwareStateIfPersistent), "whether the VM must keep TPM or EFI variables: IfPersistent or Required")
+}
+
+// spec is a backup of vm on these terms.
+func (f *termFlags) spec(vm string) v1alpha1.VMStateBackupSpec {
+	return v1alpha1.VMStateBackupSpec{
+		VMName: vm, Quiesce: v1alpha1.QuiescePolicy(f.quiesce), FreezeTimeoutSeconds: int32(f.freezeTimeout.Seconds()),
+		Require: v1alpha1.BackupRequirements{
+			MaxPause: &metav1.Duration{Duration: f.maxPause}, FirmwareState: v1alpha1.FirmwareStatePolicy(f.firmwareState),
+		},
+	}
 }
 
 const aboutBackup = `Captures one moment of a virtual machine, which may run: every disk and its firmware state. Waits until all of it is
@@ -39,8 +63,7 @@ func (a *app) backupCommand() *cobra.Command {
 	flags.StringVar(&f.name, "name", "", "name of the backup; default: the virtual machine's and the time")
 	flags.StringVar(&f.store, "store", "", "VMStateStore to export to; default: the only one in the namespace")
 	flags.BoolVar(&f.local, "local", false, "keep snapshots in the cluster instead of exporting")
-	flags.StringVar(&f.quiesce, "quiesce", string(v1alpha1.QuiesceIfAvailable), "freeze the guest's filesystems for the cut: IfAvailable, Required or Never")
-	flags.DurationVar(&f.freezeTimeout, "freeze-timeout", 30*time.Second, "longest time that the guest stays frozen")
+	f.terms.register(flags)
 	flags.BoolVar(&f.noWait, "no-wait", false, "return once the backup is asked for")
 	return cmd
 }
@@ -58,9 +81,7 @@ func (a *app) backup(ctx context.Context, vm string, f *backupFlags) error {
 	}
 	b := &v1alpha1.VMStateBackup{
 		ObjectMeta: metav1.ObjectMeta{Namespace: c.namespace, Name: f.name},
-		Spec: v1alpha1.VMStateBackupSpec{
-			VMName: vm, Quiesce: v1alpha1.QuiescePolicy(f.quiesce), FreezeTimeoutSeconds: int32(f.freezeTimeout.Seconds()),
-		},
+		Spec:       f.terms.spec(vm),
 	}
 	if !f.local {
 		if b.Spec.StoreRef, err = chooseStore(ctx, c, f.store); err != nil {

@@ -8,8 +8,6 @@ import (
 
 	"github.com/vmstate/vmstate/api/v1alpha1"
 	"github.com/vmstate/vmstate/pkg/conditions"
-	"github.com/vmstate/vmstate/pkg/inventory"
-	"github.com/vmstate/vmstate/pkg/snapshotset"
 )
 
 // begin records the next attempt, if nothing stands in its way and nothing of the last is left.
@@ -23,15 +21,9 @@ func begin(in Observed) Decision {
 	if in.Blocker != "" {
 		return in.say(v1alpha1.ReasonWaitingForTurn, "backup %q of VM %q is taking its moment", in.Blocker, in.Backup.Spec.VMName)
 	}
-	if r := in.Machine.Refusal; r != nil {
-		return refused(in, *r)
-	}
-	choice, r := snapshotset.Choose(in.Machine.Inventory, in.Storage)
-	if r != nil {
-		return refused(in, *r)
-	}
-	if d, stop := required(in); stop {
-		return d
+	out := Foresee(&in.Backup.Spec, *in.Machine, in.Storage)
+	if len(out.Obstacles) > 0 {
+		return refused(in, out)
 	}
 	if d, stop := storeWritable(in); stop {
 		return d
@@ -47,7 +39,7 @@ func begin(in Observed) Decision {
 		s.VM, s.Volumes = &vm, inv.Recorded()
 		s.Attempts = append(s.Attempts, v1alpha1.MomentAttempt{
 			Number: int32(len(s.Attempts) + 1), StartedAt: *in.micro(), // at most maxAttempts
-			Disks: choice.Binding, State: stateBinding(inv),
+			Disks: out.Disks, State: out.State,
 		})
 	})
 	if Last(in.Backup) == nil {
@@ -68,18 +60,6 @@ func exhausted(in Observed) (Decision, bool) {
 			last.Number, last.Message), true
 	}
 	return in.fail(v1alpha1.ReasonVMChanged, "none of %d attempts held (last: %s)", last.Number, last.Message), true
-}
-
-// refused waits for what passes, and records what does not.
-func refused(in Observed, r inventory.Refusal) Decision {
-	limit := waitLimit
-	if r.Reason == v1alpha1.ReasonMigrating {
-		limit = migrationLimit
-	}
-	if r.Passing && in.since(waitingFrom(in)) < limit {
-		return in.say(r.Reason, "%s", r.Message)
-	}
-	return in.fail(r.Reason, "%s", r.Message)
 }
 
 // waitingFrom is when the present wait began at the earliest.
@@ -111,42 +91,6 @@ func storeWritable(in Observed) (Decision, bool) {
 		return in.fail(v1alpha1.ReasonStoreNotWritable, "store %q was not probed in time", ref.Name), true
 	default:
 		return in.fail(v1alpha1.ReasonStoreNotWritable, "store %q is not writable: %s: %s", ref.Name, c.Reason, c.Message), true
-	}
-}
-
-// required refuses what the backup requires and the machine does not have, before the guest is touched.
-func required(in Observed) (Decision, bool) {
-	if in.Backup.Spec.Require.FirmwareState == v1alpha1.FirmwareStateRequired && !in.Machine.Inventory.HasState() {
-		return in.fail(v1alpha1.ReasonStateMissing,
-			"firmwareState is Required, and VM %q keeps neither TPM nor EFI variables: make them persistent again (in its spec or its preference), or do not require them",
-			in.Backup.Spec.VMName), true
-	}
-	return quiescable(in)
-}
-
-func stateBinding(inv inventory.Inventory) v1alpha1.StateBinding {
-	switch {
-	case !inv.HasState():
-		return v1alpha1.StateNone
-	case !inv.Running:
-		return v1alpha1.StateOffline
-	default:
-		return v1alpha1.StateWitness
-	}
-}
-
-// quiescable refuses a freeze that is required and cannot be, before the guest is touched.
-func quiescable(in Observed) (Decision, bool) {
-	inv := in.Machine.Inventory
-	switch {
-	case in.Backup.Spec.Quiesce != v1alpha1.QuiesceRequired || !inv.Running:
-		return Decision{}, false
-	case inv.Paused:
-		return in.fail(v1alpha1.ReasonQuiesceFailed, "quiesce is Required, and VM %q is paused: its agent cannot answer", in.Backup.Spec.VMName), true
-	case !inv.Agent:
-		return in.fail(v1alpha1.ReasonQuiesceFailed, "quiesce is Required, and no guest agent is connected in VM %q", in.Backup.Spec.VMName), true
-	default:
-		return Decision{}, false
 	}
 }
 

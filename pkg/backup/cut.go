@@ -43,9 +43,9 @@ func because(trouble string) string {
 }
 
 func makeSnapshots(in Observed, a *v1alpha1.MomentAttempt) Decision {
-	choice, r := snapshotset.Choose(Recorded(in.Backup), in.Storage)
-	if r != nil {
-		return in.fail(r.Reason, "%s", r.Message)
+	choice, missing := snapshotset.ByClass(Recorded(in.Backup), in.Storage, BindingOf(in.Backup))
+	if len(missing) > 0 {
+		return in.fail(missing[0].Reason, "%s", inWords(missing))
 	}
 	if choice.Binding == v1alpha1.DisksGroup {
 		return in.act(v1alpha1.ReasonTakingSnapshot, "cutting the snapshots", action.CreateGroupSnapshot{

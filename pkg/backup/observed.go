@@ -65,8 +65,8 @@ func (in Observed) ReadTwice() bool {
 // Machine is the virtual machine as it was just read.
 type Machine struct {
 	Inventory inventory.Inventory
-	// Refusal is why it cannot be captured (now); nil if it can.
-	Refusal *inventory.Refusal
+	// Refusals are all reasons why it cannot be captured (now); none if it can.
+	Refusals []inventory.Refusal
 	// Documents of the machine, encoded.
 	Documents []byte
 }

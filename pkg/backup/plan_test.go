@@ -80,8 +80,8 @@ func verdict(v v1alpha1.AttemptVerdict, message string) func(*v1alpha1.VMStateBa
 	}
 }
 
-func refusedBy(r inventory.Refusal) func(*Observed) {
-	return func(in *Observed) { in.Machine.Refusal = &r }
+func refusedBy(found ...inventory.Refusal) func(*Observed) {
+	return func(in *Observed) { in.Machine.Refusals = found }
 }
 
 func writable(status metav1.ConditionStatus, reason, message string) func(*Observed) {
@@ -120,11 +120,46 @@ func TestPlanBegin(t *testing.T) {
 		},
 		"MigratingForEver": seenAs(fails(passing.Reason, passing.Message), "every wait has a deadline", at(refusedBy(passing), clock(time.Hour))),
 		"Refused":          seenAs(fails(final.Reason, final.Message), "a person must act", at(refusedBy(final))),
+		"PassingAndFinal": seenAs(fails(final.Reason, "2 obstacles: (1) claim \"a\" is not bound (2) no state"),
+			"a machine at rest with a fault that a person must repair is not waited for, and all is said at once",
+			at(refusedBy(inventory.Refusal{Reason: v1alpha1.ReasonVolumeNotReady, Volume: "a", Message: "claim \"a\" is not bound", Passing: true}, final))),
+		"MovingAndFinal": {
+			reason: "what is found of a machine that moves may be right a moment later",
+			in:     at(refusedBy(passing, final), clock(59*time.Minute)),
+			want:   says(passing.Reason, `2 obstacles: (1) migration "m" is under way (2) no state`),
+		},
+		"MovingForEverAndFinal": seenAs(fails(final.Reason, `2 obstacles: (1) migration "m" is under way (2) no state`), "", at(refusedBy(passing, final), clock(time.Hour))),
+		"EveryObstacle": {
+			reason: "machine, storage and what is required are judged together",
+			in: at(quiesce(v1alpha1.QuiesceRequired), func(in *Observed) {
+				in.Storage.Served, in.Storage.Classes = true, nil
+				in.Machine.Refusals = []inventory.Refusal{{Reason: v1alpha1.ReasonMigrating, Message: "moving", Passing: true}}
+			}),
+			want: says(v1alpha1.ReasonMigrating, `3 obstacles: (1) moving (2) disk "root" (claim "root-db"): there is no VolumeSnapshotClass for driver "csi.example.com"; `+
+				`make one, or move the disk to a class whose driver can make snapshots (3) quiesce is Required, and no guest agent is connected in VM "db"; `+
+				`start qemu-guest-agent in the guest, or do not require it`),
+		},
+		"FrozenByAnother": {
+			reason: "its freeze must not be ended by our thaw",
+			in:     at(machine(altered(agent, func(i *inventory.Inventory) { i.Frozen = true }))),
+			want: says(v1alpha1.ReasonVMUnsettled, `the guest of VM "db" is frozen, and not by this backup: by another tool, or by a backup that could not thaw it; `+
+				`wait for the end of that, or thaw it (virtctl unfreeze db)`),
+		},
+		"FrozenByAnotherAndNeverAsked": {
+			reason: "who freezes nothing thaws nothing",
+			in:     at(quiesce(v1alpha1.QuiesceNever), machine(altered(inv(), func(i *inventory.Inventory) { i.Frozen = true }))),
+			want:   records(v1alpha1.ReasonWitnessing, "reading the firmware state"),
+			status: func(s *v1alpha1.VMStateBackupStatus) {
+				vm := inv().VM
+				s.VM, s.Volumes = &vm, inv().Recorded()
+				s.Attempts = []v1alpha1.MomentAttempt{{Number: 1, StartedAt: *micro(0), Disks: v1alpha1.DisksSingle, State: v1alpha1.StateWitness}}
+			},
+		},
 		"NoSnapshots": seenAs(fails(v1alpha1.ReasonNoSnapshotClass,
 			`disk "root" (claim "root-db"): there is no VolumeSnapshotClass for driver "csi.example.com"; make one, or move the disk to a class whose driver can make snapshots`),
-			"known before the guest is touched", at(func(in *Observed) { in.Storage.Classes = nil })),
+			"known before the guest is touched", at(func(in *Observed) { in.Storage.Served, in.Storage.Classes = true, nil })),
 		"NoGroups": seenAs(fails(v1alpha1.ReasonNoCommonInstant,
-			`disks "root", "data" of the running VM cannot be cut at one instant: this cluster serves no group snapshots (groupsnapshot.storage.k8s.io v1 or v1beta2). Stop the VM for the backup, or put its disks on one driver that can`),
+			`disks "root", "data" of the running VM cannot be cut at one instant: this cluster serves no group snapshots (groupsnapshot.storage.k8s.io v1 or v1beta2); stop the VM for the backup, or put its disks on one driver that can`),
 			"the fence is not there", at(machine(inv("data")))),
 		"Blocked": {
 			reason: "two backups cannot label one claim",
@@ -144,14 +179,14 @@ func TestPlanBegin(t *testing.T) {
 		},
 		"StoreDownForLong": seenAs(fails(v1alpha1.ReasonStoreNotWritable, `store "main" is not writable: AccessDenied: 403`),
 			"", at(writable(metav1.ConditionFalse, v1alpha1.ReasonAccessDenied, "403"), clock(waitLimit))),
-		"NoAgentRequired": seenAs(fails(v1alpha1.ReasonQuiesceFailed, `quiesce is Required, and no guest agent is connected in VM "db"`),
+		"NoAgentRequired": seenAs(fails(v1alpha1.ReasonQuiesceFailed, `quiesce is Required, and no guest agent is connected in VM "db"; start qemu-guest-agent in the guest, or do not require it`),
 			"", at(quiesce(v1alpha1.QuiesceRequired))),
 		"StateRequired": seenAs(fails(v1alpha1.ReasonStateMissing,
-			`firmwareState is Required, and VM "db" keeps neither TPM nor EFI variables: make them persistent again (in its spec or its preference), or do not require them`),
+			`firmwareState is Required, and VM "db" keeps neither TPM nor EFI variables; make them persistent again (in its spec or its preference), or do not require them`),
 			"FC-007: a preference that stops to persist is noticed", at(machine(altered(inv(), func(i *inventory.Inventory) { i.VM.StateClaimName = "" })), func(in *Observed) {
 				in.Backup.Spec.Require.FirmwareState = v1alpha1.FirmwareStateRequired
 			})),
-		"PausedRequired": seenAs(fails(v1alpha1.ReasonQuiesceFailed, `quiesce is Required, and VM "db" is paused: its agent cannot answer`),
+		"PausedRequired": seenAs(fails(v1alpha1.ReasonQuiesceFailed, `quiesce is Required, and VM "db" is paused: its agent cannot answer; unpause it, or do not require it`),
 			"", at(quiesce(v1alpha1.QuiesceRequired), machine(altered(inv(), func(i *inventory.Inventory) { i.Agent, i.Paused = true, true })))),
 		"RemainsOfLast": {
 			reason: "what the last attempt made goes first: Jobs before snapshots",

@@ -76,8 +76,8 @@ func prepareOver(in Observed, a *v1alpha1.MomentAttempt, unprepared bool) (Decis
 
 // differs compares the machine with the one that is recorded; "" if it is the same.
 func differs(in Observed) string {
-	if r := in.Machine.Refusal; r != nil {
-		return r.Message
+	if r := in.Machine.Refusals; len(r) > 0 {
+		return inWords(r)
 	}
 	was, is := *in.Backup.Status.VM, in.Machine.Inventory.VM
 	switch {

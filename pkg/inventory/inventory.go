@@ -1,8 +1,6 @@
 package inventory
 
 import (
-	"fmt"
-
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	kubevirtv1 "kubevirt.io/api/core/v1"
@@ -43,6 +41,8 @@ type Volume struct {
 	v1alpha1.BackupVolume
 	// RequestBytes that the claim asks for.
 	RequestBytes int64
+	// ClaimLabels are the labels of the claim.
+	ClaimLabels map[string]string
 }
 
 // Inventory is one virtual machine that can be captured.
@@ -57,6 +57,10 @@ type Inventory struct {
 	Paused bool
 	// Agent says that a guest agent is connected.
 	Agent bool
+	// Frozen says that KubeVirt reports the guest's filesystems as frozen; it may lag.
+	Frozen bool
+	// Unpausable is why KubeVirt will not pause the guest; "" if it will.
+	Unpausable string
 	// Placement of a pod that shares the launcher's view of its files; nil if nothing runs.
 	Placement *job.Placement
 	// Locked says that we hold status.snapshotInProgress.
@@ -65,41 +69,22 @@ type Inventory struct {
 	Warnings []string
 }
 
-// Refusal is why a virtual machine cannot be captured (now).
-type Refusal struct {
-	Reason  string
-	Message string
-	// Passing says that it may go away without a change by a person.
-	Passing bool
-}
-
-func refuse(reason, format string, args ...any) *Refusal {
-	return &Refusal{Reason: reason, Message: fmt.Sprintf(format, args...)}
-}
-
-func wait(reason, format string, args ...any) *Refusal {
-	r := refuse(reason, format, args...)
-	r.Passing = true
-	return r
-}
-
-// Of lists what must be captured, or says why it cannot be.
-func Of(in Seen) (Inventory, *Refusal) {
-	for _, check := range []func(Seen) *Refusal{exists, complete, still, settled} {
-		if r := check(in); r != nil {
-			return Inventory{}, r
-		}
+// Of lists what must be captured, or says all that stands in its way. With refusals the inventory holds
+// what is known all the same, for a person to look at.
+func Of(in Seen) (Inventory, []Refusal) {
+	if r := exists(in); r != nil {
+		return Inventory{}, []Refusal{*r}
 	}
+	var found refusals
+	found.add(complete(in), lockedByOthers(in))
+	flux := unsettled(in)
+	found = append(found, flux...)
 	out := Inventory{Running: running(in), VM: identify(in)}
-	disks, r := disks(in)
-	if r != nil {
-		return Inventory{}, r
+	out.Volumes = disks(in, &found)
+	state := stateOf{}
+	if in.ExpandFailure == "" {
+		state = findState(in, len(flux) == 0, &found)
 	}
-	state, r := state(in)
-	if r != nil {
-		return Inventory{}, r
-	}
-	out.Volumes = disks
 	if state.volume != nil {
 		out.Volumes = append(out.Volumes, *state.volume)
 	}
@@ -107,17 +92,18 @@ func Of(in Seen) (Inventory, *Refusal) {
 	if state.captured() {
 		out.VM.StateClaimName, out.VM.StatePVCUID = state.volume.ClaimName, state.volume.ClaimUID
 	}
-	out.Warnings = warnings(effective(in), state)
+	out.Warnings = warnings(in)
 	out.Locked = in.VM.Status.SnapshotInProgress != nil && *in.VM.Status.SnapshotInProgress == in.LockHolder
 	if !out.Running {
-		return out, nil
+		return out, found
 	}
-	out.Paused, out.Agent = Paused(in.VMI), Agent(in.VMI)
-	out.Placement, r = placement(in)
-	if r != nil {
-		return Inventory{}, r
+	out.Paused, out.Agent, out.Frozen, out.Unpausable = Paused(in.VMI), Agent(in.VMI), in.VMI.Status.FSFreezeStatus == frozen, unpausable(in.VMI)
+	if launcher(in) != nil {
+		place, r := placement(in)
+		found.add(r)
+		out.Placement = place
 	}
-	return out, nil
+	return out, found
 }
 
 // Disks are the included disks, in the order of the VM's spec.
@@ -155,6 +141,18 @@ func effective(in Seen) *kubevirtv1.VirtualMachineInstanceSpec {
 	default:
 		return &kubevirtv1.VirtualMachineInstanceSpec{}
 	}
+}
+
+// frozen is what KubeVirt says of a guest that it was asked to freeze (kubevirt.io/api v1.9.0, FSFreezeStatus).
+const frozen = "frozen"
+
+// unpausable says why KubeVirt refuses to pause an instance (kubevirt.io/kubevirt v1.9.0, pkg/virt-api/rest/lifecycle.go):
+// the kubelet would take the paused guest for a dead one.
+func unpausable(vmi *kubevirtv1.VirtualMachineInstance) string {
+	if p := vmi.Spec.LivenessProbe; p != nil && p.GuestAgentPing == nil {
+		return "its liveness probe would fail meanwhile, so KubeVirt does not pause it"
+	}
+	return ""
 }
 
 // Agent says that a guest agent is connected.

@@ -15,9 +15,9 @@ import (
 func exists(in Seen) *Refusal {
 	switch {
 	case in.VM == nil:
-		return refuse(v1alpha1.ReasonVMNotFound, "there is no VirtualMachine %q in this namespace", in.Name)
+		return refuse(v1alpha1.ReasonVMNotFound, machine(in.Name), "there is no VirtualMachine %q in this namespace", in.Name)
 	case in.VM.DeletionTimestamp != nil:
-		return refuse(v1alpha1.ReasonVMDeleting, "VM %q is being deleted", in.VM.Name)
+		return refuse(v1alpha1.ReasonVMDeleting, machine(in.VM.Name), "VM %q is being deleted", in.VM.Name)
 	default:
 		return nil
 	}
@@ -28,8 +28,30 @@ func complete(in Seen) *Refusal {
 	if in.ExpandFailure == "" {
 		return nil
 	}
-	return refuse(v1alpha1.ReasonSpecIncomplete, "the instancetype or preference of VM %q cannot be applied, so what it asks for is not known: %s",
-		in.VM.Name, in.ExpandFailure)
+	return refuse(v1alpha1.ReasonSpecIncomplete, machine(in.VM.Name),
+		"the instancetype or preference of VM %q cannot be applied, so what it asks for is not known: %s", in.VM.Name, in.ExpandFailure).
+		next("put back what spec.instancetype and spec.preference name, or change them")
+}
+
+// unsettled is all that moves the machine or its claims at present.
+func unsettled(in Seen) refusals {
+	var found refusals
+	found.add(still(in), restoring(in))
+	moved := in.VM.Status.VolumeUpdateState != nil && in.VM.Status.VolumeUpdateState.VolumeMigrationState != nil
+	if moved || running(in) && len(in.VMI.Status.MigratedVolumes) > 0 {
+		found.add(wait(v1alpha1.ReasonVMUnsettled, machine(in.VM.Name), "volumes of VM %q are being moved to other claims", in.VM.Name).
+			next("wait for the end of the volume migration, or take it back"))
+	}
+	if in.VMI != nil && !metav1.IsControlledBy(in.VMI, in.VM) {
+		found.add(wait(v1alpha1.ReasonVMUnsettled, instance(in.VMI.Name), "instance %q was not made by VM %q", in.VMI.Name, in.VM.Name).
+			next("delete it, or wait until the VM has adopted it"))
+	}
+	if running(in) {
+		found.add(settledInstance(in))
+	} else {
+		found.add(podsEnded(in), atRest(in))
+	}
+	return found
 }
 
 // still says that no migration is under way: during one there are two state claims and two pods.
@@ -39,12 +61,13 @@ func still(in Seen) *Refusal {
 	}
 	for i := range in.Migrations {
 		if m := &in.Migrations[i]; !m.IsFinal() {
-			return wait(v1alpha1.ReasonMigrating, "migration %q of VM %q is under way; the backup goes on after it", m.Name, in.VM.Name)
+			return wait(v1alpha1.ReasonMigrating, "virtualmachineinstancemigration/"+m.Name, "migration %q of VM %q is under way", m.Name, in.VM.Name).
+				next("the backup goes on after it")
 		}
 	}
 	s := in.VMI.Status.MigrationState
 	if s != nil && s.StartTimestamp != nil && s.EndTimestamp == nil {
-		return wait(v1alpha1.ReasonMigrating, "a migration of VM %q is under way; the backup goes on after it", in.VM.Name)
+		return wait(v1alpha1.ReasonMigrating, instance(in.VMI.Name), "a migration of VM %q is under way", in.VM.Name).next("the backup goes on after it")
 	}
 	return nil
 }
@@ -52,55 +75,54 @@ func still(in Seen) *Refusal {
 // running says that an instance runs the guest (also while its owner paused it).
 func running(in Seen) bool { return in.VMI != nil && !in.VMI.IsFinal() }
 
-// settled says that the VM neither starts nor stops, and that nobody else works on its volumes.
-func settled(in Seen) *Refusal {
-	name := in.VM.Name
-	if holder := in.VM.Status.SnapshotInProgress; holder != nil && *holder != in.LockHolder {
-		return wait(v1alpha1.ReasonVMUnsettled, "snapshot %q of VM %q is in progress", *holder, name)
+func lockedByOthers(in Seen) *Refusal {
+	holder := in.VM.Status.SnapshotInProgress
+	if holder == nil || *holder == in.LockHolder {
+		return nil
 	}
-	if holder := in.VM.Status.RestoreInProgress; holder != nil {
-		return wait(v1alpha1.ReasonVMUnsettled, "restore %q of VM %q is in progress", *holder, name)
+	return wait(v1alpha1.ReasonVMUnsettled, machine(in.VM.Name), "snapshot %q of VM %q is in progress", *holder, in.VM.Name).next("wait for its end")
+}
+
+func restoring(in Seen) *Refusal {
+	holder := in.VM.Status.RestoreInProgress
+	if holder == nil {
+		return nil
 	}
-	if s := in.VM.Status.VolumeUpdateState; s != nil && s.VolumeMigrationState != nil {
-		return wait(v1alpha1.ReasonVMUnsettled, "volumes of VM %q are being moved to other claims", name)
-	}
-	if in.VMI != nil && !metav1.IsControlledBy(in.VMI, in.VM) {
-		return wait(v1alpha1.ReasonVMUnsettled, "instance %q was not made by VM %q: delete it, or wait until the VM has adopted it", in.VMI.Name, name)
-	}
-	if running(in) {
-		return settledInstance(in)
-	}
-	return atRest(in)
+	return wait(v1alpha1.ReasonVMUnsettled, machine(in.VM.Name), "restore %q of VM %q is in progress", *holder, in.VM.Name).next("wait for its end")
 }
 
 func settledInstance(in Seen) *Refusal {
 	name := in.VM.Name
 	switch {
 	case in.VMI.DeletionTimestamp != nil:
-		return wait(v1alpha1.ReasonVMUnsettled, "VM %q is stopping", name)
+		return wait(v1alpha1.ReasonVMUnsettled, instance(in.VMI.Name), "VM %q is stopping", name).next("wait until it has stopped")
 	case in.VMI.Status.Phase != kubevirtv1.Running:
-		return wait(v1alpha1.ReasonVMUnsettled, "VM %q is starting: its instance is %q", name, in.VMI.Status.Phase)
-	case len(in.VMI.Status.MigratedVolumes) > 0:
-		return wait(v1alpha1.ReasonVMUnsettled, "volumes of VM %q are being moved to other claims", name)
+		return wait(v1alpha1.ReasonVMUnsettled, instance(in.VMI.Name), "VM %q is starting: its instance is %q", name, in.VMI.Status.Phase).
+			next("wait until it runs")
 	case launcher(in) == nil:
-		return wait(v1alpha1.ReasonVMUnsettled, "the launcher pod of VM %q is not known on node %q", name, in.VMI.Status.NodeName)
+		return wait(v1alpha1.ReasonVMUnsettled, instance(in.VMI.Name), "the launcher pod of VM %q is not known on node %q", name, in.VMI.Status.NodeName).
+			next("wait until KubeVirt knows it again")
 	default:
 		return nil
 	}
+}
+
+func podsEnded(in Seen) *Refusal {
+	for i := range in.Launchers {
+		if p := &in.Launchers[i]; p.Status.Phase != corev1.PodSucceeded && p.Status.Phase != corev1.PodFailed {
+			return wait(v1alpha1.ReasonVMUnsettled, pod(p.Name), "VM %q is stopping: pod %q has not ended", in.VM.Name, p.Name).next("wait for its end")
+		}
+	}
+	return nil
 }
 
 // atRest says that nothing runs and nothing is about to: a run strategy that starts an instance
 // by itself would do so during the cut.
 func atRest(in Seen) *Refusal {
 	name := in.VM.Name
-	for i := range in.Launchers {
-		if p := &in.Launchers[i]; p.Status.Phase != corev1.PodSucceeded && p.Status.Phase != corev1.PodFailed {
-			return wait(v1alpha1.ReasonVMUnsettled, "VM %q is stopping: pod %q has not ended", name, p.Name)
-		}
-	}
 	strategy, err := in.VM.RunStrategy()
 	if err != nil {
-		return refuse(v1alpha1.ReasonVMUnsettled, "VM %q has both running and runStrategy set", name)
+		return refuse(v1alpha1.ReasonVMUnsettled, machine(name), "VM %q has both running and runStrategy set", name).next("take one of them off")
 	}
 	succeeded := in.VMI != nil && in.VMI.Status.Phase == kubevirtv1.Succeeded
 	switch {
@@ -108,9 +130,12 @@ func atRest(in Seen) *Refusal {
 		return nil
 	case strategy == kubevirtv1.RunStrategyRerunOnFailure && succeeded:
 		return nil
+	case in.VM.Status.PrintableStatus == kubevirtv1.VirtualMachineStatusCrashLoopBackOff:
+		return wait(v1alpha1.ReasonVMUnsettled, machine(name), "VM %q crashes at every start, and KubeVirt starts it again at any moment (run strategy %s)", name, strategy).
+			next("stop it (virtctl stop %s) to back it up at rest", name)
 	default:
-		return wait(v1alpha1.ReasonVMUnsettled, "VM %q is starting or crashing: run strategy %s, and no instance runs (%s)",
-			name, strategy, in.VM.Status.PrintableStatus)
+		return wait(v1alpha1.ReasonVMUnsettled, machine(name), "VM %q is starting or crashing: run strategy %s, and no instance runs (%s)",
+			name, strategy, in.VM.Status.PrintableStatus).next("wait until it runs, or stop it (virtctl stop %s) to back it up at rest", name)
 	}
 }
 
@@ -168,7 +193,8 @@ func placement(in Seen) (*job.Placement, *Refusal) {
 	// Without a level the container runtime would make one up, and relabel the live volume to it.
 	parts := strings.SplitN(context, ":", 4)
 	if len(parts) < 4 {
-		return nil, wait(v1alpha1.ReasonVMUnsettled, "the security labels of VM %q's launcher are not known yet", in.VM.Name)
+		return nil, wait(v1alpha1.ReasonVMUnsettled, instance(in.VMI.Name), "the security labels of VM %q's launcher are not known yet", in.VM.Name).
+			next("wait until KubeVirt knows them")
 	}
 	if out.SELinux == nil {
 		policy := corev1.SELinuxChangePolicyMountOption

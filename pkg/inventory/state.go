@@ -1,6 +1,7 @@
 package inventory
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 
@@ -25,56 +26,62 @@ func (s stateOf) captured() bool {
 	return s.volume != nil && s.volume.Outcome == v1alpha1.VolumeIncluded
 }
 
-// state finds the claim of the firmware state by its label, by what the launcher mounts and by
-// what the spec in effect asks for. All three must agree.
-func state(in Seen) (stateOf, *Refusal) {
+// findState finds the claim of the firmware state by its label, by what the launcher mounts and by what the spec
+// in effect asks for. All three must agree, once the machine is settled: one that starts or moves may have no
+// claim yet, or two.
+func findState(in Seen, settled bool, found *refusals) stateOf {
 	spec := effective(in)
 	out := stateOf{tpm: persistentTPM(spec), efi: persistentEFI(spec)}
 	claims := stateClaims(in)
-	if len(claims) > 1 {
-		return out, refuse(v1alpha1.ReasonStateAmbiguous,
-			"claims %s all carry the label %s=%s: find out which one is the VM's firmware state, and take the label off the others",
-			strings.Join(claims, ", "), v1alpha1.LabelPersistentState, in.VM.Name)
+	if settled {
+		found.add(agree(in, out, claims))
 	}
-	if r := agree(in, out, claims); r != nil {
-		return out, r
-	}
-	if len(claims) == 0 {
-		return out, nil
+	if len(claims) != 1 {
+		return out
 	}
 	volume, r := included(in, claims[0], claims[0], v1alpha1.RoleFirmwareState)
+	found.add(r)
 	switch {
-	case r != nil:
-		return out, r
+	case volume == nil:
+		return out
 	case !out.tpm && !out.efi:
 		volume.Outcome = v1alpha1.VolumeExcluded
 		volume.Reason = "holds neither TPM nor EFI variables, only marks of changed blocks, which a restore must not keep"
 	case volume.VolumeMode == string(corev1.PersistentVolumeBlock):
-		return out, refuse(v1alpha1.ReasonStateUnsupported, "claim %q holds the firmware state on a Block volume, which cannot be read file by file", claims[0])
+		found.add(refuse(v1alpha1.ReasonStateUnsupported, claim(claims[0]),
+			"claim %q holds the firmware state on a Block volume, which cannot be read file by file", claims[0]).of(claims[0]).
+			next("let KubeVirt keep it on a claim of mode Filesystem (vmStateStorageClass of the KubeVirt object)"))
 	}
-	out.volume = &volume
-	return out, inUse(in, claims[0], claims[0])
+	out.volume = volume
+	found.add(inUse(in, claims[0], claims[0]))
+	return out
 }
 
 // agree compares the three ways to know of the state.
 func agree(in Seen, s stateOf, claims []string) *Refusal {
 	wanted := s.tpm || s.efi
 	mounted := mountedState(in)
+	name := in.VM.Name
 	switch {
+	case len(claims) > 1:
+		return refuse(v1alpha1.ReasonStateAmbiguous, claim(claims[1]), "claims %s all carry the label %s=%s",
+			strings.Join(claims, ", "), v1alpha1.LabelPersistentState, name).
+			next("find out which one is the VM's firmware state, and take the label off the others")
 	case running(in) && mounted != "" && !slices.Contains(claims, mounted):
-		return refuse(v1alpha1.ReasonStateAmbiguous,
-			"the running pod keeps the firmware state in claim %q, which does not carry the label %s=%s: put the label back", mounted, v1alpha1.LabelPersistentState, in.VM.Name)
+		return refuse(v1alpha1.ReasonStateAmbiguous, claim(mounted),
+			"the running pod keeps the firmware state in claim %q, which does not carry the label %s=%s", mounted, v1alpha1.LabelPersistentState, name).
+			of(mounted).next("put the label back")
 	case running(in) && mounted == "" && wanted:
-		return refuse(v1alpha1.ReasonStateAmbiguous,
-			"the running instance asks for persistent %s, and its pod mounts no firmware state", wantedNames(s))
+		return refuse(v1alpha1.ReasonStateAmbiguous, pod(launcher(in).Name),
+			"the running instance asks for persistent %s, and its pod mounts no firmware state", wantedNames(s)).next("restart VM %q", name)
 	case wanted && len(claims) == 0:
-		return refuse(v1alpha1.ReasonStateMissing,
-			"VM %q asks for persistent %s, and no claim carries the label %s=%s: its firmware state was lost, or it was never started; start it once, or restore it",
-			in.VM.Name, wantedNames(s), v1alpha1.LabelPersistentState, in.VM.Name)
+		return refuse(v1alpha1.ReasonStateMissing, machine(name),
+			"VM %q asks for persistent %s, and no claim carries the label %s=%s: its firmware state was lost, or it was never started",
+			name, wantedNames(s), v1alpha1.LabelPersistentState, name).next("start it once, or restore it")
 	case !wanted && len(claims) == 1 && mounted == "" && !tracksBlocks(in):
-		return refuse(v1alpha1.ReasonStateAmbiguous,
-			"claim %q holds firmware state of VM %q, and the VM asks for no persistent TPM or EFI (KubeVirt deletes the claim at the next start): make TPM and EFI persistent again, or delete the claim",
-			claims[0], in.VM.Name)
+		return refuse(v1alpha1.ReasonStateAmbiguous, claim(claims[0]),
+			"claim %q holds firmware state of VM %q, and the VM asks for no persistent TPM or EFI (KubeVirt deletes the claim at the next start)",
+			claims[0], name).of(claims[0]).next("make TPM and EFI persistent again, or delete the claim")
 	default:
 		return nil
 	}
@@ -103,7 +110,7 @@ func LegacyStateClaim(vm string) string { return v1alpha1.LabelPersistentState +
 
 // mountedState is the claim that the launcher keeps the state in; "" if there is none.
 func mountedState(in Seen) string {
-	if !running(in) {
+	if !running(in) || launcher(in) == nil {
 		return ""
 	}
 	for _, v := range launcher(in).Spec.Volumes {
@@ -152,14 +159,26 @@ func wantedNames(s stateOf) string {
 	}
 }
 
-// warnings name what does not persist, so that no backup can bring it back (FC-006).
-func warnings(spec *kubevirtv1.VirtualMachineInstanceSpec, s stateOf) []string {
+// warnings name what does not persist, so that no backup can bring it back (FC-006), and what may spoil the moment.
+func warnings(in Seen) []string {
+	spec := effective(in)
 	var out []string
-	if tpmEnabled(spec.Domain.Devices.TPM) && !s.tpm {
+	if tpmEnabled(spec.Domain.Devices.TPM) && !persistentTPM(spec) {
 		out = append(out, "the TPM is not persistent: what the guest seals to it is lost at every stop, and no backup can bring it back")
 	}
-	if efiOf(spec) != nil && !s.efi {
+	if efiOf(spec) != nil && !persistentEFI(spec) {
 		out = append(out, "the EFI variables are not persistent: boot entries and enrolled keys are lost at every stop, and no backup can bring them back")
+	}
+	if !running(in) {
+		return out
+	}
+	if node := in.VMI.Status.EvacuationNodeName; node != "" && node == in.VMI.Status.NodeName {
+		out = append(out, fmt.Sprintf("node %q is being drained: a migration that begins during the cut spoils the moment, which is taken again after it", node))
+	}
+	for _, c := range in.VMI.Status.Conditions {
+		if c.Type == kubevirtv1.VirtualMachineInstancePaused && c.Reason == "PausedIOError" {
+			out = append(out, "the guest is paused because of an I/O error on a disk: the backup holds its disks as they are")
+		}
 	}
 	return out
 }

@@ -13,15 +13,16 @@ import (
 // directly, a rescue tool. What is cut meanwhile is of no one moment, whether the VM runs or not.
 func inUse(in Seen, name, claim string) *Refusal {
 	for i := range in.Others {
-		pod := &in.Others[i]
-		if !mayWrite(pod, claim) {
+		p := &in.Others[i]
+		if !mayWrite(p, claim) {
 			continue
 		}
-		who := "pod " + pod.Name
-		if instance := pod.Annotations[kubevirtv1.DomainAnnotation]; instance != "" {
-			who = "instance " + instance
+		who, object := "pod "+p.Name, pod(p.Name)
+		if vmi := p.Annotations[kubevirtv1.DomainAnnotation]; vmi != "" {
+			who, object = "instance "+vmi, instance(vmi)
 		}
-		return wait(v1alpha1.ReasonVolumeShared, "claim %q of volume %q is in use by %s as well, which may write it during the cut: end that, or detach the claim there", claim, name, who)
+		return wait(v1alpha1.ReasonVolumeShared, object, "claim %q of volume %q is in use by %s as well, which may write it during the cut", claim, name, who).
+			of(name).next("end that, or detach the claim there")
 	}
 	return nil
 }

@@ -10,54 +10,52 @@ import (
 )
 
 // disks lists every volume of the VM's spec and of its instance, state apart.
-func disks(in Seen) ([]Volume, *Refusal) {
-	volumes, r := volumesOf(in)
-	if r != nil {
-		return nil, r
-	}
+func disks(in Seen, found *refusals) []Volume {
 	var out []Volume
 	captured := 0
-	for _, v := range volumes {
-		if r := supported(in, v); r != nil {
-			return nil, r
-		}
-		claim := claimOf(v)
-		if claim == "" {
+	for _, v := range volumesOf(in, found) {
+		found.add(supported(in, v))
+		name := claimOf(v)
+		switch {
+		case v.HostDisk != nil:
+			captured++ // persistent, and refused
+			continue
+		case name == "":
 			out = append(out, Volume{BackupVolume: excluded(v)})
 			continue
 		}
-		volume, r := included(in, v.Name, claim, v1alpha1.RoleDisk)
-		if r == nil && !readOnly(in, v) {
-			r = inUse(in, v.Name, claim)
-		}
-		if r != nil {
-			return nil, r
-		}
-		out = append(out, volume)
 		captured++
+		volume, r := included(in, v.Name, name, v1alpha1.RoleDisk)
+		found.add(r)
+		if volume != nil {
+			out = append(out, *volume)
+		}
+		if !readOnly(in, v) {
+			found.add(inUse(in, v.Name, name))
+		}
 	}
 	if captured == 0 {
-		return nil, refuse(v1alpha1.ReasonNoVolumes,
-			"VM %q has no disk on a claim, so there is nothing that a restore could bring back", in.VM.Name)
+		found.add(refuse(v1alpha1.ReasonNoVolumes, machine(in.VM.Name),
+			"VM %q has no disk on a claim, so there is nothing that a restore could bring back", in.VM.Name))
 	}
-	return out, nil
+	return out
 }
 
 // volumesOf is the VM's list, and what its instance has beside it. A claim that differs
 // between the two is about to be changed.
-func volumesOf(in Seen) ([]kubevirtv1.Volume, *Refusal) {
+func volumesOf(in Seen, found *refusals) []kubevirtv1.Volume {
 	var out []kubevirtv1.Volume
 	if in.VM.Spec.Template != nil {
 		out = slices.Clone(in.VM.Spec.Template.Spec.Volumes)
 	}
 	if !running(in) {
-		return out, nil
+		return out
 	}
 	for _, v := range out {
 		seen := volumeNamed(in.VMI.Spec.Volumes, v.Name)
 		if seen != nil && claimOf(*seen) != claimOf(v) {
-			return nil, wait(v1alpha1.ReasonVMUnsettled, "volume %q of VM %q is on claim %q, and its spec asks for %q: restart the VM, or undo the change",
-				v.Name, in.VM.Name, claimOf(*seen), claimOf(v))
+			found.add(wait(v1alpha1.ReasonVMUnsettled, machine(in.VM.Name), "volume %q of VM %q is on claim %q, and its spec asks for %q",
+				v.Name, in.VM.Name, claimOf(*seen), claimOf(v)).of(v.Name).next("restart the VM, or undo the change"))
 		}
 	}
 	for _, v := range in.VMI.Spec.Volumes {
@@ -65,13 +63,13 @@ func volumesOf(in Seen) ([]kubevirtv1.Volume, *Refusal) {
 			continue
 		}
 		if claimOf(v) != "" {
-			return nil, refuse(v1alpha1.ReasonVolumeUnsupported,
-				"disk %q was plugged into the instance alone and is not in the spec of VM %q: plug it in persistently (virtctl addvolume --persist), or unplug it",
-				v.Name, in.VM.Name)
+			found.add(refuse(v1alpha1.ReasonVolumeUnsupported, instance(in.VMI.Name),
+				"disk %q was plugged into the instance alone and is not in the spec of VM %q", v.Name, in.VM.Name).of(v.Name).
+				next("plug it in persistently (virtctl addvolume --persist), or unplug it"))
 		}
 		out = append(out, v)
 	}
-	return out, nil
+	return out
 }
 
 func volumeNamed(volumes []kubevirtv1.Volume, name string) *kubevirtv1.Volume {
@@ -96,17 +94,17 @@ func claimOf(v kubevirtv1.Volume) string {
 
 // supported refuses what holds persistent bytes that cannot be captured.
 func supported(in Seen, v kubevirtv1.Volume) *Refusal {
-	spec := effective(in)
+	spec, vm := effective(in), machine(in.VM.Name)
 	if v.HostDisk != nil {
-		return refuse(v1alpha1.ReasonVolumeUnsupported, "volume %q is a file on a node (hostDisk): move it to a claim", v.Name)
+		return refuse(v1alpha1.ReasonVolumeUnsupported, vm, "volume %q is a file on a node (hostDisk)", v.Name).of(v.Name).next("move it to a claim")
 	}
 	if claimOf(v) == "" {
 		return nil
 	}
 	for _, f := range spec.Domain.Devices.Filesystems {
 		if f.Name == v.Name {
-			return refuse(v1alpha1.ReasonVolumeUnsupported,
-				"volume %q is shared with the guest as a folder (virtiofs), not as a disk: detach it, and back it up as files", v.Name)
+			return refuse(v1alpha1.ReasonVolumeUnsupported, vm, "volume %q is shared with the guest as a folder (virtiofs), not as a disk", v.Name).
+				of(v.Name).next("detach it, and back it up as files")
 		}
 	}
 	for _, d := range spec.Domain.Devices.Disks {
@@ -114,12 +112,12 @@ func supported(in Seen, v kubevirtv1.Volume) *Refusal {
 			continue
 		}
 		if d.Shareable != nil && *d.Shareable {
-			return refuse(v1alpha1.ReasonVolumeShared,
-				"disk %q is shareable: others may write it during the cut; detach it, or give this VM a disk of its own", v.Name)
+			return refuse(v1alpha1.ReasonVolumeShared, vm, "disk %q is shareable: others may write it during the cut", v.Name).
+				of(v.Name).next("detach it, or give this VM a disk of its own")
 		}
 		if d.LUN != nil {
-			return refuse(v1alpha1.ReasonVolumeUnsupported,
-				"disk %q is a LUN, which the guest may share by SCSI reservations: attach it as a disk", v.Name)
+			return refuse(v1alpha1.ReasonVolumeUnsupported, vm, "disk %q is a LUN, which the guest may share by SCSI reservations", v.Name).
+				of(v.Name).next("attach it as a disk")
 		}
 	}
 	return attached(in, v)
@@ -132,7 +130,8 @@ func attached(in Seen, v kubevirtv1.Volume) *Refusal {
 	}
 	for _, s := range in.VMI.Status.VolumeStatus {
 		if s.Name == v.Name && s.HotplugVolume != nil && s.Phase != kubevirtv1.VolumeReady {
-			return wait(v1alpha1.ReasonVolumeNotReady, "disk %q is being plugged in or out: %s", v.Name, s.Phase)
+			return wait(v1alpha1.ReasonVolumeNotReady, instance(in.VMI.Name), "disk %q is being plugged in or out: %s", v.Name, s.Phase).
+				of(v.Name).next("wait for its end")
 		}
 	}
 	return nil
@@ -168,26 +167,31 @@ func whyExcluded(v kubevirtv1.Volume) string {
 	}
 }
 
-// included is a volume on a claim, with the facts of the claim.
-func included(in Seen, name, claim string, role v1alpha1.VolumeRole) (Volume, *Refusal) {
-	c := in.Claims[claim]
-	switch {
-	case c == nil:
-		return Volume{}, refuse(v1alpha1.ReasonVolumeNotReady, "claim %q of volume %q does not exist", claim, name)
-	case c.DeletionTimestamp != nil:
-		return Volume{}, refuse(v1alpha1.ReasonVolumeNotReady, "claim %q of volume %q is being deleted", claim, name)
-	case c.Status.Phase == corev1.ClaimLost:
-		return Volume{}, refuse(v1alpha1.ReasonVolumeNotReady, "claim %q of volume %q has lost its PersistentVolume", claim, name)
-	case c.Status.Phase != corev1.ClaimBound:
-		return Volume{}, wait(v1alpha1.ReasonVolumeNotReady, "claim %q of volume %q is not bound", claim, name)
+// included is a volume on a claim, with the facts of the claim; nil if there is none.
+func included(in Seen, name, claimName string, role v1alpha1.VolumeRole) (*Volume, *Refusal) {
+	c := in.Claims[claimName]
+	if c == nil {
+		return nil, refuse(v1alpha1.ReasonVolumeNotReady, claim(claimName), "claim %q of volume %q does not exist", claimName, name).
+			of(name).next("restore it, or detach the volume")
 	}
-	out := Volume{BackupVolume: v1alpha1.BackupVolume{
-		VolumeFacts: facts(name, role, c),
-		Outcome:     v1alpha1.VolumeIncluded,
-	}}
-	out.RequestBytes = c.Spec.Resources.Requests.Storage().Value()
+	out := &Volume{
+		BackupVolume: v1alpha1.BackupVolume{VolumeFacts: facts(name, role, c), Outcome: v1alpha1.VolumeIncluded},
+		RequestBytes: c.Spec.Resources.Requests.Storage().Value(),
+		ClaimLabels:  c.Labels,
+	}
 	if pv := in.Volumes[c.Spec.VolumeName]; pv != nil && pv.Spec.CSI != nil {
 		out.Driver, out.Handle = pv.Spec.CSI.Driver, pv.Spec.CSI.VolumeHandle
+	}
+	switch {
+	case c.DeletionTimestamp != nil:
+		return out, refuse(v1alpha1.ReasonVolumeNotReady, claim(claimName), "claim %q of volume %q is being deleted", claimName, name).
+			of(name).next("detach the volume, or restore it")
+	case c.Status.Phase == corev1.ClaimLost:
+		return out, refuse(v1alpha1.ReasonVolumeNotReady, claim(claimName), "claim %q of volume %q has lost its PersistentVolume", claimName, name).
+			of(name).next("restore it, or detach the volume")
+	case c.Status.Phase != corev1.ClaimBound:
+		return out, wait(v1alpha1.ReasonVolumeNotReady, claim(claimName), "claim %q of volume %q is not bound", claimName, name).
+			of(name).next("kubectl describe pvc %s says what it waits for", claimName)
 	}
 	return out, nil
 }

@@ -1,19 +1,19 @@
 // Package snapshotset binds the disks of a moment together: which snapshots to make, and
 // whether those that were made are cut and are the ones that were asked for.
 //
-// Choose answers before anything is touched. The first row that holds wins:
+// Choose answers before anything is touched, with one choice or with all that stands in its way:
 //
-//	seen                                         answer
-//	a running VM's state, mounted pod by pod     StateUnsupported
-//	a disk without a CSI driver                  NoSnapshotClass
-//	a disk whose driver has no VolumeSnapshotClass that deletes   NoSnapshotClass
-//	the VM does not run                          Offline: one snapshot after another
-//	a disk whose snapshots are no instant        NoCommonInstant
-//	one disk                                     SingleDisk
-//	disks on several drivers                     NoCommonInstant
-//	no group snapshot API, or no class of it     NoCommonInstant
-//	a driver not known to cut groups together    NoCommonInstant
-//	none of these                                Group
+//	seen                                                          answer
+//	a running VM's state, mounted pod by pod                      StateUnsupported
+//	a cluster without snapshots                                   NoSnapshotClass
+//	a disk whose driver makes none, or has no class that deletes  NoSnapshotClass
+//	a disk of a running VM whose snapshots are no instant         NoCommonInstant
+//	the VM does not run                                           Offline: one snapshot after another
+//	one disk                                                      SingleDisk
+//	a driver known to cut groups together, with a class           Group
+//	none of these                                                 NoCommonInstant
+//
+// Everything that is known of drivers is data (known.go, the manager's configuration); nothing here knows one by name.
 package snapshotset
 
 import (
@@ -37,9 +37,13 @@ const (
 
 // Storage is what the cluster offers.
 type Storage struct {
+	// Served says that the cluster serves VolumeSnapshots.
+	Served  bool
 	Classes []snapshotv1.VolumeSnapshotClass
-	// GroupAPI says that the cluster serves group snapshots in a version that is understood.
-	GroupAPI     bool
+	// GroupVersion of the group snapshot API that is used, as in v1; "" if none that is understood is served.
+	GroupVersion string
+	// GroupTooOld is the newest served version of the group snapshot API, if none is understood; "" if none is served.
+	GroupTooOld  string
 	GroupClasses []groupsnapshotv1.VolumeGroupSnapshotClass
 	Knowledge    Knowledge
 }
@@ -60,86 +64,131 @@ type Choice struct {
 	GroupClass string
 }
 
-// Choose says how to cut the disks of a virtual machine, or why they cannot be.
-func Choose(inv inventory.Inventory, s Storage) (Choice, *inventory.Refusal) {
+// Choose says how to cut the disks of a virtual machine, or all that stands in the way.
+func Choose(inv inventory.Inventory, s Storage) (Choice, []inventory.Refusal) {
 	disks := inv.Disks()
-	if r := stateUnseen(inv, s.Knowledge); r != nil {
-		return Choice{}, r
+	found := stateUnseen(inv, s.Knowledge)
+	snapshots, missing := classes(disks, s)
+	found = append(found, missing...)
+	if inv.Running {
+		found = append(found, notInstant(disks, s.Knowledge)...)
 	}
-	out := Choice{Binding: v1alpha1.DisksOffline}
-	for _, d := range disks {
-		class, r := classOf(d, s.Classes)
-		if r != nil {
-			return Choice{}, r
-		}
-		out.Snapshots = append(out.Snapshots, Snapshot{Volume: d.Name, Claim: d.ClaimName, Class: class})
-	}
-	if !inv.Running {
-		return out, nil
-	}
-	if r := notInstant(disks, s.Knowledge); r != nil {
-		return Choice{}, r
-	}
+	out := Choice{Binding: v1alpha1.DisksOffline, Snapshots: snapshots}
 	switch {
+	case !inv.Running:
 	case len(disks) == 1:
 		out.Binding = v1alpha1.DisksSingle
-		return out, nil
-	default:
-		return group(disks, s)
+	case len(disks) > 1:
+		class, why := group(disks, s)
+		if why != "" && !slices.ContainsFunc(disks, s.Knowledge.snapless) { // that is said already, disk by disk
+			found = append(found, noCommonInstant(disks, why))
+		}
+		out = Choice{Binding: v1alpha1.DisksGroup, GroupClass: class}
 	}
+	if len(found) > 0 {
+		return Choice{}, found
+	}
+	return out, nil
+}
+
+// ByClass is a choice that was made before, with the classes that there are now.
+func ByClass(inv inventory.Inventory, s Storage, binding v1alpha1.DiskBinding) (Choice, []inventory.Refusal) {
+	if binding == v1alpha1.DisksGroup {
+		class, why := groupClass(inv.Disks()[0].Driver, s)
+		if why != "" {
+			return Choice{}, []inventory.Refusal{noCommonInstant(inv.Disks(), why)}
+		}
+		return Choice{Binding: binding, GroupClass: class}, nil
+	}
+	snapshots, missing := classes(inv.Disks(), s)
+	return Choice{Binding: binding, Snapshots: snapshots}, missing
 }
 
 // stateUnseen refuses a running VM whose firmware state a witness cannot be sure to see.
-func stateUnseen(inv inventory.Inventory, k Knowledge) *inventory.Refusal {
+func stateUnseen(inv inventory.Inventory, k Knowledge) (found []inventory.Refusal) {
 	for _, v := range inv.Volumes {
 		if !inv.Running || v.Role != v1alpha1.RoleFirmwareState || v.Outcome != v1alpha1.VolumeIncluded {
 			continue
 		}
-		if d, found := k.Of(v.Driver); found && d.MountsPerPod {
-			return refusal(v1alpha1.ReasonStateUnsupported,
-				"claim %q holds the firmware state on driver %q, which gives each pod a mount of its own (%s): what the guest wrote last may not be seen. Stop the VM for the backup, move its state to another class, or attest the driver in the manager's configuration",
+		r := of(v, v1alpha1.ReasonStateUnsupported)
+		if d, known := k.Of(v.Driver); known && d.MountsPerPod {
+			r.Message = fmt.Sprintf("claim %q holds the firmware state on driver %q, which gives each pod a mount of its own: what the guest wrote last may not be seen (%s)",
 				v.ClaimName, v.Driver, d.Source)
-		} else if why := networked(v); !found && why != "" {
-			return refusal(v1alpha1.ReasonStateUnsupported,
-				"claim %q holds the firmware state on %s, %s: nothing tells whether a second mount on the node sees what the guest wrote last. Stop the VM for the backup, or move its state to another class%s",
-				v.ClaimName, driverName(v), why, howToVouch(v))
+			r.Next = "stop the VM for the backup, move its state to another class, or attest the driver in the manager's configuration"
+			found = append(found, r)
+		} else if why := networked(v); !known && why != "" {
+			r.Message = fmt.Sprintf("claim %q holds the firmware state on %s, %s: nothing tells whether a second mount on the node sees what the guest wrote last",
+				v.ClaimName, driverName(v), why)
+			r.Next = "stop the VM for the backup, or move its state to another class" + howToVouch(v)
+			found = append(found, r)
 		}
 	}
-	return nil
+	return found
 }
 
-// notInstant refuses a running VM with a disk whose snapshots are copied while it is written.
-func notInstant(disks []inventory.Volume, k Knowledge) *inventory.Refusal {
-	for _, v := range disks {
-		if d, found := k.Of(v.Driver); found && d.NotInstant {
-			return refusal(v1alpha1.ReasonNoCommonInstant,
-				"disk %q of the running VM is on driver %q, whose snapshots are no instant (%s): stop the VM for the backup, or move the disk",
-				v.Name, v.Driver, d.Source)
+// classes are the snapshots to make of disks one by one, and the disks of which none can be made.
+func classes(disks []inventory.Volume, s Storage) (out []Snapshot, missing []inventory.Refusal) {
+	for _, d := range disks {
+		class, r := classOf(d, s)
+		if r != nil {
+			missing = append(missing, *r)
+			continue
 		}
+		out = append(out, Snapshot{Volume: d.Name, Claim: d.ClaimName, Class: class})
 	}
-	return nil
+	return out, missing
 }
 
-func classOf(d inventory.Volume, classes []snapshotv1.VolumeSnapshotClass) (string, *inventory.Refusal) {
-	if d.Driver == "" {
-		return "", refusal(v1alpha1.ReasonNoSnapshotClass,
-			"disk %q (claim %q, class %q) is not on a CSI driver, so its storage cannot make snapshots: move it to a class that can", d.Name, d.ClaimName, d.StorageClassName)
-	}
-	of := slices.DeleteFunc(slices.Clone(classes), func(c snapshotv1.VolumeSnapshotClass) bool { return c.Driver != d.Driver })
-	deleting := slices.DeleteFunc(slices.Clone(of), func(c snapshotv1.VolumeSnapshotClass) bool {
+// classOf chooses among the classes of a disk's driver that remove what they made.
+func classOf(d inventory.Volume, s Storage) (string, *inventory.Refusal) {
+	mine := slices.DeleteFunc(slices.Clone(s.Classes), func(c snapshotv1.VolumeSnapshotClass) bool { return c.Driver != d.Driver })
+	deleting := slices.DeleteFunc(slices.Clone(mine), func(c snapshotv1.VolumeSnapshotClass) bool {
 		return c.DeletionPolicy != snapshotv1.VolumeSnapshotContentDelete
 	})
+	r := of(d, v1alpha1.ReasonNoSnapshotClass)
+	known, _ := s.Knowledge.Of(d.Driver)
 	switch {
-	case len(of) == 0:
-		return "", refusal(v1alpha1.ReasonNoSnapshotClass,
-			"disk %q (claim %q): there is no VolumeSnapshotClass for driver %q; make one, or move the disk to a class whose driver can make snapshots", d.Name, d.ClaimName, d.Driver)
+	case d.Driver == "":
+		r.Message = fmt.Sprintf("disk %q (claim %q, class %q) is on storage without a CSI driver, which makes no snapshots", d.Name, d.ClaimName, d.StorageClassName)
+		r.Next = "move the disk to a class whose driver can"
+	case known.NoSnapshots:
+		r.Message = fmt.Sprintf("disk %q (claim %q): driver %q makes no snapshots (%s)", d.Name, d.ClaimName, d.Driver, known.Source)
+		r.Next = "move the disk to a class whose driver can"
+	case !s.Served && len(s.Classes) == 0:
+		r.Object = "customresourcedefinition/volumesnapshots.snapshot.storage.k8s.io"
+		r.Message = fmt.Sprintf("disk %q (claim %q): this cluster serves no snapshots (snapshot.storage.k8s.io/v1)", d.Name, d.ClaimName)
+		r.Next = "install the CRDs and the controller of external-snapshotter"
+	case len(mine) == 0:
+		r.Message = fmt.Sprintf("disk %q (claim %q): there is no VolumeSnapshotClass for driver %q", d.Name, d.ClaimName, d.Driver)
+		r.Next = "make one, or move the disk to a class whose driver can make snapshots"
 	case len(deleting) == 0:
-		return "", refusal(v1alpha1.ReasonNoSnapshotClass,
-			"disk %q (claim %q): every VolumeSnapshotClass of driver %q retains its snapshots, which would pile up on the storage; make one with deletionPolicy Delete", d.Name, d.ClaimName, d.Driver)
+		r.Object = "volumesnapshotclass/" + mine[0].Name
+		r.Message = fmt.Sprintf("disk %q (claim %q): every VolumeSnapshotClass of driver %q retains its snapshots, which would pile up on the storage", d.Name, d.ClaimName, d.Driver)
+		r.Next = "make one with deletionPolicy Delete"
+	default:
+		return slices.MinFunc(deleting, func(a, b snapshotv1.VolumeSnapshotClass) int {
+			return preferred(a.Annotations[defaultClass], a.Name, b.Annotations[defaultClass], b.Name)
+		}).Name, nil
 	}
-	return slices.MinFunc(deleting, func(a, b snapshotv1.VolumeSnapshotClass) int {
-		return preferred(a.Annotations[defaultClass], a.Name, b.Annotations[defaultClass], b.Name)
-	}).Name, nil
+	return "", &r
+}
+
+// notInstant names the disks of which even one snapshot is of no one instant.
+func notInstant(disks []inventory.Volume, k Knowledge) (found []inventory.Refusal) {
+	for _, d := range disks {
+		if known, _ := k.Of(d.Driver); known.NotInstant {
+			r := of(d, v1alpha1.ReasonNoCommonInstant)
+			r.Message = fmt.Sprintf("disk %q (claim %q): snapshots of driver %q are no instant (%s)", d.Name, d.ClaimName, d.Driver, known.Source)
+			r.Next = "stop the VM for the backup, or move the disk"
+			found = append(found, r)
+		}
+	}
+	return found
+}
+
+// of is a refusal about a volume.
+func of(v inventory.Volume, reason string) inventory.Refusal {
+	return inventory.Refusal{Reason: reason, Volume: v.Name, Object: "persistentvolumeclaim/" + v.ClaimName}
 }
 
 // preferred puts a default class first, then goes by name, so that every pass chooses the same.
@@ -153,45 +202,62 @@ func preferred(defaultA, nameA, defaultB, nameB string) int {
 	return cmp.Compare(nameA, nameB)
 }
 
-func group(disks []inventory.Volume, s Storage) (Choice, *inventory.Refusal) {
+// group is the class of a group snapshot over all disks, or why there can be none.
+func group(disks []inventory.Volume, s Storage) (class, why string) {
 	driver := disks[0].Driver
 	for _, d := range disks {
 		if d.Driver != driver {
-			return Choice{}, noCommonInstant(disks, "disk %q is on driver %q and disk %q on driver %q, and no snapshot spans drivers",
-				disks[0].Name, driver, d.Name, d.Driver)
+			return "", fmt.Sprintf("disk %q is on %s and disk %q on %s, and no snapshot spans drivers", disks[0].Name, driverName(disks[0]), d.Name, driverName(d))
 		}
-	}
-	if !s.GroupAPI {
-		return Choice{}, noCommonInstant(disks, "this cluster serves no group snapshots (groupsnapshot.storage.k8s.io v1 or v1beta2)")
-	}
-	classes := slices.DeleteFunc(slices.Clone(s.GroupClasses), func(c groupsnapshotv1.VolumeGroupSnapshotClass) bool {
-		return c.Driver != driver || c.DeletionPolicy != snapshotv1.VolumeSnapshotContentDelete
-	})
-	if len(classes) == 0 {
-		return Choice{}, noCommonInstant(disks, "there is no VolumeGroupSnapshotClass with deletionPolicy Delete for driver %q", driver)
 	}
 	d, found := s.Knowledge.Of(driver)
 	switch {
-	case !found:
-		return Choice{}, noCommonInstant(disks, "it is not known whether driver %q cuts the members of a group at one instant; if it does, attest it in the manager's configuration", driver)
-	case !d.GroupsCutTogether:
-		return Choice{}, noCommonInstant(disks, "driver %q cuts the members of a group one after another (%s)", driver, d.Source)
+	case driver == "":
+		return "", "they are on storage without a CSI driver"
+	case d.NoGroups:
+		return "", fmt.Sprintf("driver %q cannot cut groups (%s)", driver, d.Source)
+	case found && !d.GroupsCutTogether:
+		return "", fmt.Sprintf("driver %q cuts the members of a group one after another (%s)", driver, d.Source)
 	}
-	class := slices.MinFunc(classes, func(a, b groupsnapshotv1.VolumeGroupSnapshotClass) int {
-		return preferred(a.Annotations[defaultGroupClass], a.Name, b.Annotations[defaultGroupClass], b.Name)
+	for _, v := range disks {
+		if name, labelled := v.ClaimLabels[d.RestoredTogetherLabel]; labelled && d.RestoredTogetherLabel != "" {
+			return "", fmt.Sprintf("claim %q is a member of the consistency group %q (label %s), whose members cannot be read one by one (%s)",
+				v.ClaimName, name, d.RestoredTogetherLabel, d.Source)
+		}
+	}
+	if class, why = groupClass(driver, s); why == "" && !found {
+		return "", fmt.Sprintf("it is not known whether driver %q cuts the members of a group at one instant; if it does, attest it in the manager's configuration", driver)
+	}
+	return class, why
+}
+
+// groupClass chooses among the group classes of a driver that remove what they made.
+func groupClass(driver string, s Storage) (class, why string) {
+	if s.GroupVersion == "" && s.GroupTooOld != "" {
+		return "", fmt.Sprintf("this cluster serves group snapshots as %s alone, and v1 or v1beta2 is needed (external-snapshotter 8.4 or later)", s.GroupTooOld)
+	}
+	if s.GroupVersion == "" {
+		return "", "this cluster serves no group snapshots (groupsnapshot.storage.k8s.io v1 or v1beta2)"
+	}
+	mine := slices.DeleteFunc(slices.Clone(s.GroupClasses), func(c groupsnapshotv1.VolumeGroupSnapshotClass) bool {
+		return c.Driver != driver || c.DeletionPolicy != snapshotv1.VolumeSnapshotContentDelete
 	})
-	return Choice{Binding: v1alpha1.DisksGroup, GroupClass: class.Name}, nil
-}
-
-func noCommonInstant(disks []inventory.Volume, format string, args ...any) *inventory.Refusal {
-	names := make([]string, len(disks))
-	for i, d := range disks {
-		names[i] = fmt.Sprintf("%q", d.Name)
+	if len(mine) == 0 {
+		return "", fmt.Sprintf("there is no VolumeGroupSnapshotClass with deletionPolicy Delete for driver %q", driver)
 	}
-	return refusal(v1alpha1.ReasonNoCommonInstant, "disks %s of the running VM cannot be cut at one instant: %s. Stop the VM for the backup, or put its disks on one driver that can",
-		strings.Join(names, ", "), fmt.Sprintf(format, args...))
+	return slices.MinFunc(mine, func(a, b groupsnapshotv1.VolumeGroupSnapshotClass) int {
+		return preferred(a.Annotations[defaultGroupClass], a.Name, b.Annotations[defaultGroupClass], b.Name)
+	}).Name, ""
 }
 
-func refusal(reason, format string, args ...any) *inventory.Refusal {
-	return &inventory.Refusal{Reason: reason, Message: fmt.Sprintf(format, args...)}
+func noCommonInstant(disks []inventory.Volume, why string) inventory.Refusal {
+	names, quoted := make([]string, len(disks)), make([]string, len(disks))
+	for i, d := range disks {
+		names[i], quoted[i] = d.Name, fmt.Sprintf("%q", d.Name)
+	}
+	return inventory.Refusal{
+		Reason: v1alpha1.ReasonNoCommonInstant, Volume: strings.Join(names, ", "), Object: "persistentvolumeclaim/" + disks[0].ClaimName,
+		Message: fmt.Sprintf("disks %s of the running VM cannot be cut at one instant: %s", strings.Join(quoted, ", "), why),
+		Next:    "stop the VM for the backup, or put its disks on one driver that can",
+	}
 }

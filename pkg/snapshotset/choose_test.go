@@ -1,6 +1,7 @@
 package snapshotset
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
@@ -33,6 +34,15 @@ func mountedBy(v inventory.Volume, modes ...string) inventory.Volume {
 	return v
 }
 
+// labelled puts the claims into the consistency group g1.
+func labelled(disks []inventory.Volume, label string) []inventory.Volume {
+	out := slices.Clone(disks)
+	for i := range out {
+		out[i].ClaimLabels = map[string]string{label: "g1"}
+	}
+	return out
+}
+
 func class(name, driver string, policy snapshotv1.DeletionPolicy, isDefault string) snapshotv1.VolumeSnapshotClass {
 	return snapshotv1.VolumeSnapshotClass{
 		ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: map[string]string{defaultClass: isDefault}},
@@ -40,7 +50,7 @@ func class(name, driver string, policy snapshotv1.DeletionPolicy, isDefault stri
 	}
 }
 
-func groupClass(name, driver string) groupsnapshotv1.VolumeGroupSnapshotClass {
+func groupClassOf(name, driver string) groupsnapshotv1.VolumeGroupSnapshotClass {
 	return groupsnapshotv1.VolumeGroupSnapshotClass{
 		ObjectMeta: metav1.ObjectMeta{Name: name}, Driver: driver, DeletionPolicy: snapshotv1.VolumeSnapshotContentDelete,
 	}
@@ -50,8 +60,8 @@ func TestChoose(t *testing.T) {
 	const del, retain = snapshotv1.VolumeSnapshotContentDelete, snapshotv1.VolumeSnapshotContentRetain
 	attested := NewKnowledge([]Driver{{Name: driver, GroupsCutTogether: true}})
 	whole := Storage{
-		Classes:  []snapshotv1.VolumeSnapshotClass{class("a", driver, del, ""), class("b", "other.example.com", del, "")},
-		GroupAPI: true, GroupClasses: []groupsnapshotv1.VolumeGroupSnapshotClass{groupClass("g", driver)}, Knowledge: attested,
+		Classes:      []snapshotv1.VolumeSnapshotClass{class("a", driver, del, ""), class("b", "other.example.com", del, "")},
+		GroupVersion: "v1", GroupClasses: []groupsnapshotv1.VolumeGroupSnapshotClass{groupClassOf("g", driver)}, Knowledge: attested,
 	}
 	with := func(change func(*Storage)) Storage {
 		s := whole
@@ -158,8 +168,43 @@ func TestChoose(t *testing.T) {
 			refused: v1alpha1.ReasonNoCommonInstant, says: "no snapshot spans drivers",
 		},
 		"NoGroupAPI": {
-			running: true, disks: two, storage: with(func(s *Storage) { s.GroupAPI = false }),
+			running: true, disks: two, storage: with(func(s *Storage) { s.GroupVersion = "" }),
 			refused: v1alpha1.ReasonNoCommonInstant, says: "serves no group snapshots",
+		},
+		"GroupAPITooOld": {
+			why: "v1beta1 has other fields", running: true, disks: two,
+			storage: with(func(s *Storage) { s.GroupVersion, s.GroupTooOld = "", "v1beta1" }),
+			refused: v1alpha1.ReasonNoCommonInstant, says: "serves group snapshots as v1beta1 alone",
+		},
+		"NoGroupsEver": {
+			why: "a class does not make a driver able to", running: true, disks: []inventory.Volume{disk("root", "ebs.csi.aws.com"), disk("data", "ebs.csi.aws.com")},
+			storage: Storage{
+				Classes:      []snapshotv1.VolumeSnapshotClass{class("e", "ebs.csi.aws.com", del, "")},
+				GroupVersion: "v1", GroupClasses: []groupsnapshotv1.VolumeGroupSnapshotClass{groupClassOf("g", "ebs.csi.aws.com")},
+			},
+			refused: v1alpha1.ReasonNoCommonInstant, says: "cannot cut groups (https://",
+		},
+		"ConsistencyGroup": {
+			why: "a member could not be read alone", running: true, disks: labelled(two, "example.com/together"),
+			storage: with(func(s *Storage) {
+				s.Knowledge = NewKnowledge([]Driver{{Name: driver, GroupsCutTogether: true, RestoredTogetherLabel: "example.com/together", Source: "us"}})
+			}),
+			refused: v1alpha1.ReasonNoCommonInstant, says: `claim "root-db" is a member of the consistency group "g1"`,
+		},
+		"NoConsistencyGroup": {
+			why: "the label alone counts", running: true, disks: labelled(two, "other"),
+			storage: with(func(s *Storage) {
+				s.Knowledge = NewKnowledge([]Driver{{Name: driver, GroupsCutTogether: true, RestoredTogetherLabel: "example.com/together", Source: "us"}})
+			}),
+			want: Choice{Binding: v1alpha1.DisksGroup, GroupClass: "g"},
+		},
+		"NoSnapshotAPI": {
+			why: "the CRDs are missing, not a class", running: true, disks: one, storage: Storage{},
+			refused: v1alpha1.ReasonNoSnapshotClass, says: "this cluster serves no snapshots",
+		},
+		"NoSnapshotsEver": {
+			why: "no class would help", running: true, disks: []inventory.Volume{disk("root", "kubevirt.io.hostpath-provisioner")}, storage: whole,
+			refused: v1alpha1.ReasonNoSnapshotClass, says: "makes no snapshots",
 		},
 		"NoGroupClass": {
 			running: true, disks: two, storage: with(func(s *Storage) { s.GroupClasses = nil }),
@@ -173,28 +218,82 @@ func TestChoose(t *testing.T) {
 			why: "longhorn/longhorn#13349", running: true,
 			disks: []inventory.Volume{disk("root", "driver.longhorn.io"), disk("data", "driver.longhorn.io")},
 			storage: Storage{
-				Classes: []snapshotv1.VolumeSnapshotClass{class("l", "driver.longhorn.io", del, "")}, GroupAPI: true,
-				GroupClasses: []groupsnapshotv1.VolumeGroupSnapshotClass{groupClass("g", "driver.longhorn.io")},
+				Classes: []snapshotv1.VolumeSnapshotClass{class("l", "driver.longhorn.io", del, "")}, GroupVersion: "v1",
+				GroupClasses: []groupsnapshotv1.VolumeGroupSnapshotClass{groupClassOf("g", "driver.longhorn.io")},
 			},
 			refused: v1alpha1.ReasonNoCommonInstant, says: "one after another",
 		},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
-			got, refusal := Choose(inventory.Inventory{Running: tc.running, Volumes: tc.disks}, tc.storage)
+			got, found := Choose(inventory.Inventory{Running: tc.running, Volumes: tc.disks}, tc.storage)
 			if tc.refused != "" {
-				if refusal == nil || refusal.Reason != tc.refused || !strings.Contains(refusal.Message, tc.says) {
-					t.Errorf("%s: refusal %+v, want %s with %q", tc.why, refusal, tc.refused, tc.says)
+				if len(found) != 1 || found[0].Reason != tc.refused || !strings.Contains(found[0].String(), tc.says) || found[0].Next == "" || found[0].Object == "" || found[0].Volume == "" {
+					t.Errorf("%s: found %+v, want one %s with %q, its volume, object and next step", tc.why, found, tc.refused, tc.says)
 				}
 				return
 			}
-			if refusal != nil {
-				t.Fatalf("%s: refused: %+v", tc.why, refusal)
+			if len(found) > 0 {
+				t.Fatalf("%s: refused: %+v", tc.why, found)
 			}
 			if diff := cmp.Diff(tc.want, got); diff != "" {
 				t.Errorf("%s (-want +got):\n%s", tc.why, diff)
 			}
 		})
+	}
+}
+
+// TestAllAtOnce: what is repaired one by one is found out one by one.
+func TestAllAtOnce(t *testing.T) {
+	state := mountedBy(stateOn("share.example.com"), "ReadWriteMany")
+	volumes := []inventory.Volume{disk("root", "other.example.com"), disk("data", "nfs.csi.k8s.io"), disk("logs", driver), state}
+	_, found := Choose(inventory.Inventory{Running: true, Volumes: volumes}, Storage{
+		Served: true, Classes: []snapshotv1.VolumeSnapshotClass{class("n", "nfs.csi.k8s.io", snapshotv1.VolumeSnapshotContentDelete, "")},
+	})
+	var got [][2]string
+	for _, r := range found {
+		got = append(got, [2]string{r.Volume, r.Reason})
+	}
+	want := [][2]string{
+		{"state", v1alpha1.ReasonStateUnsupported}, {"root", v1alpha1.ReasonNoSnapshotClass}, {"logs", v1alpha1.ReasonNoSnapshotClass},
+		{"data", v1alpha1.ReasonNoCommonInstant}, {"root, data, logs", v1alpha1.ReasonNoCommonInstant},
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+// TestSnapless: what cannot be snapshotted at all is said once, disk by disk.
+func TestSnapless(t *testing.T) {
+	_, found := Choose(inventory.Inventory{Running: true, Volumes: []inventory.Volume{disk("root", ""), disk("data", "smb.csi.k8s.io")}}, Storage{Served: true})
+	if len(found) != 2 || found[0].Volume != "root" || found[1].Volume != "data" {
+		t.Errorf("found %+v, want one obstacle a disk", found)
+	}
+}
+
+// TestByClass: what an attempt has recorded is not decided again from what is known by now.
+func TestByClass(t *testing.T) {
+	s := Storage{
+		Classes:      []snapshotv1.VolumeSnapshotClass{class("a", driver, snapshotv1.VolumeSnapshotContentDelete, "")},
+		GroupVersion: "v1", GroupClasses: []groupsnapshotv1.VolumeGroupSnapshotClass{groupClassOf("g", driver)},
+	}
+	inv := inventory.Inventory{Running: true, Volumes: []inventory.Volume{disk("root", driver), disk("data", driver)}}
+	got, found := ByClass(inv, s, v1alpha1.DisksGroup)
+	if diff := cmp.Diff(Choice{Binding: v1alpha1.DisksGroup, GroupClass: "g"}, got); diff != "" || len(found) > 0 {
+		t.Errorf("group: %v\n%s", found, diff)
+	}
+	s.GroupClasses = nil
+	if _, found := ByClass(inv, s, v1alpha1.DisksGroup); len(found) != 1 || found[0].Reason != v1alpha1.ReasonNoCommonInstant {
+		t.Errorf("a group without its class: %+v", found)
+	}
+	got, found = ByClass(inv, s, v1alpha1.DisksOffline)
+	want := Choice{Binding: v1alpha1.DisksOffline, Snapshots: []Snapshot{{Volume: "root", Claim: "root-db", Class: "a"}, {Volume: "data", Claim: "data-db", Class: "a"}}}
+	if diff := cmp.Diff(want, got); diff != "" || len(found) > 0 {
+		t.Errorf("one by one: %v\n%s", found, diff)
+	}
+	s.Classes = nil
+	if _, found := ByClass(inv, s, v1alpha1.DisksOffline); len(found) != 2 {
+		t.Errorf("one by one without a class: %+v", found)
 	}
 }
 
@@ -215,7 +314,7 @@ func TestKnowledge(t *testing.T) {
 		}
 	}
 	for _, d := range known {
-		if d.Source == "" {
+		if d.Source == "" || !strings.Contains(d.Source, "http") && !strings.HasPrefix(d.Name, ".") {
 			t.Errorf("driver %q is known from nowhere", d.Name)
 		}
 	}

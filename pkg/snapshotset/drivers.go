@@ -18,32 +18,24 @@ type Driver struct {
 	Name string `json:"name"`
 	// GroupsCutTogether says that the driver cuts all members of a group at one instant.
 	GroupsCutTogether bool `json:"groupsCutTogether"`
+	// RestoredTogetherLabel is a label of claims whose group snapshots can only be restored as a whole; so no single
+	// clone of a member can be read, and such claims are not cut as a group.
+	RestoredTogetherLabel string `json:"restoredTogetherLabel,omitempty"`
+	// NoGroups says that the driver cannot cut groups, whatever classes there are.
+	NoGroups bool `json:"noGroups,omitempty"`
+	// NoSnapshots says that the driver cannot make snapshots, whatever classes there are.
+	NoSnapshots bool `json:"noSnapshots,omitempty"`
 	// NotInstant says that a snapshot of one volume is no instant either: the driver reads the
 	// volume while the guest writes it.
 	NotInstant bool `json:"notInstant,omitempty"`
+	// ClonesCopy says that a claim made from a snapshot is a full copy, which takes its time and space.
+	ClonesCopy bool `json:"clonesCopy,omitempty"`
 	// MountsPerPod says that each pod has a mount of its own, so that a second pod on the node need
 	// not see what the first has written last. A driver that an administrator names without it is
 	// vouched for: all pods of a node share one mount.
 	MountsPerPod bool `json:"mountsPerPod,omitempty"`
 	// Source says where that is known from.
 	Source string `json:"source"`
-}
-
-// known drivers. What is not here is not known to cut together, and is refused unless an
-// administrator attests it.
-var known = []Driver{
-	{Name: "cephfs.csi.ceph.com", GroupsCutTogether: true, Source: "ceph-csi 3.11: subvolume quiesce of Ceph Squid, crash-consistent within one file system"},
-	{Name: ".cephfs.csi.ceph.com", GroupsCutTogether: true, Source: "ceph-csi under rook or ODF, as cephfs.csi.ceph.com"},
-	{Name: "rbd.csi.ceph.com", GroupsCutTogether: true, Source: "ceph-csi 3.13: group snapshots of librbd (ceph/ceph-csi#4502)"},
-	{Name: ".rbd.csi.ceph.com", GroupsCutTogether: true, Source: "ceph-csi under rook or ODF, as rbd.csi.ceph.com"},
-	{Name: "linstor.csi.linbit.com", GroupsCutTogether: true, Source: "linstor-csi 1.9: I/O of all members is suspended"},
-	{Name: "csi.trident.netapp.io", GroupsCutTogether: true, Source: "Trident 25.06: ONTAP consistency group snapshots within one SVM"},
-	{Name: "nfs.csi.k8s.io", NotInstant: true, MountsPerPod: true, Source: "csi-driver-nfs: a snapshot is a tar archive of the live folder; volumes are mounted at publishing, without staging"},
-	{Name: "smb.csi.k8s.io", MountsPerPod: true, Source: "csi-driver-smb: a CIFS client caches by mount"},
-	{Name: "csi.juicefs.com", MountsPerPod: true, Source: "JuiceFS CSI driver: a FUSE client, which may be one a pod"},
-	{Name: "efs.csi.aws.com", MountsPerPod: true, Source: "EFS CSI driver: an NFS mount at publishing, without staging"},
-	{Name: "hostpath.csi.k8s.io", GroupsCutTogether: false, Source: "csi-driver-host-path 1.18: copies one volume after another"},
-	{Name: "driver.longhorn.io", GroupsCutTogether: false, Source: "longhorn/longhorn#13349: members are taken independently"},
 }
 
 // Knowledge of drivers: what an administrator says, then what is known.
@@ -62,6 +54,12 @@ func (k Knowledge) Of(driver string) (Driver, bool) {
 		}
 	}
 	return Driver{}, false
+}
+
+// snapless says that a volume is on storage that makes no snapshots at all.
+func (k Knowledge) snapless(v inventory.Volume) bool {
+	d, _ := k.Of(v.Driver)
+	return v.Driver == "" || d.NoSnapshots
 }
 
 // networkNames are parts of the names of drivers that serve network or FUSE filesystems.
