@@ -81,9 +81,9 @@ func joinCgroups() error {
 	return nil
 }
 
-// mountCgroups mounts the hierarchies inside the node, where the node's groups are their roots.
-func mountCgroups() error {
-	if unified() {
+// mountCgroups mounts the hierarchies, or the one of version 2, inside the node, where the node's groups are their roots.
+func mountCgroups(v2 bool) error {
+	if v2 {
 		return mountUnified()
 	}
 	if err := unix.Mount("tmpfs", cgroupRoot, "tmpfs", 0, "mode=755"); err != nil {

@@ -60,6 +60,7 @@ func setUp(d Dir) error {
 }
 
 func setUpMounts(Dir) error {
+	v2 := unified() // of the host; the node's own /sys has nothing mounted that would tell
 	if err := unix.Sethostname([]byte(Name)); err != nil {
 		return err
 	}
@@ -78,7 +79,7 @@ func setUpMounts(Dir) error {
 	if err := unix.Mount("sysfs", "/sys", "sysfs", 0, ""); err != nil {
 		return err
 	}
-	if err := mountCgroups(); err != nil {
+	if err := mountCgroups(v2); err != nil {
 		return err
 	}
 	if err := hideResolver(); err != nil {

@@ -64,6 +64,40 @@ func TestLeavesNothing(t *testing.T) {
 	}
 }
 
+// TestHasOwnGroups makes a group in the node, as kubelet does, and looks for it on the host, below the node's group.
+func TestHasOwnGroups(t *testing.T) {
+	needNode(t)
+	d := Dir(t.TempDir())
+	if err := Start(d, self(t)); err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := Clean(d); err != nil {
+			t.Error(err)
+		}
+	}()
+	for _, dir := range cgroups() {
+		inNode(t, d, "mkdir", filepath.Join(filepath.Dir(dir), "probe"))
+		if _, err := os.Stat(filepath.Join(dir, "probe")); err != nil {
+			t.Errorf("a group that was made in the node: %v", err)
+		}
+	}
+	if !unified() {
+		return
+	}
+	host, err := os.ReadFile(filepath.Join(cgroupRoot, "cgroup.controllers"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	inside, err := os.ReadFile(filepath.Join(cgroupRoot, group, "probe", "cgroup.controllers"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(string(host), string(inside)); diff != "" {
+		t.Errorf("controllers mismatch (-host +group in the node):\n%s", diff)
+	}
+}
+
 // TestSupervisorStartsAgain kills a service and waits for the next one.
 func TestSupervisorStartsAgain(t *testing.T) {
 	needNode(t)
