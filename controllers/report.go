@@ -51,7 +51,7 @@ func (r *BackupReconciler) report(ctx context.Context, b *v1alpha1.VMStateBackup
 		note(r.Events, b, remark{corev1.EventTypeWarning, "NotPersistent", "Plan", warning})
 	}
 	for _, f := range d.Findings {
-		if f.Reason == v1alpha1.ReasonChangesUntold && !meta.IsStatusConditionPresentAndEqual(before.Status.Conditions, f.Condition, f.Status) {
+		if f.Reason != v1alpha1.ReasonDriverChecked && !meta.IsStatusConditionPresentAndEqual(before.Status.Conditions, f.Condition, f.Status) {
 			note(r.Events, b, remark{corev1.EventTypeWarning, f.Reason, "Audit", f.Message})
 		}
 	}

@@ -24,6 +24,8 @@ const (
 	// ConditionSuspect on a backup: True if it took over unread what a driver, as was found later, may have told
 	// too little of.
 	ConditionSuspect = "Suspect"
+	// ConditionFirmwareStateKept on a backup: False if it holds no firmware state, and an earlier one of the machine does.
+	ConditionFirmwareStateKept = "FirmwareStateKept"
 	// ConditionCatalogued on a store: it was listed, and what it holds is what is known here.
 	ConditionCatalogued = "Catalogued"
 	// ConditionMaintained on a store: what nothing needs any more is removed from the bucket.
@@ -88,6 +90,8 @@ const (
 	ReasonStateAmbiguous = "StateAmbiguous"
 	// ReasonStateMissing: it asks for persistent TPM or EFI, and there is no claim with the state.
 	ReasonStateMissing = "StateMissing"
+	// ReasonStateVanished: the virtual machine kept firmware state before, and keeps none any more.
+	ReasonStateVanished = "StateVanished"
 	// ReasonStateDamaged: the firmware state is empty, cut, or another machine's.
 	ReasonStateDamaged = "StateDamaged"
 	// ReasonStateUnsupported: the firmware state is kept in a way that vmstate cannot read (a Block volume).

@@ -124,6 +124,7 @@ func findings(in Observed) (out []Finding) {
 	if commitOf(in.Backup) == nil {
 		return nil
 	}
+	out = vanished(in)
 	if own := findingsOf(in.Backup); len(own) > 0 {
 		out = append(out, in.foundHere(own[0]))
 	}
