@@ -3,6 +3,7 @@ package controllers
 import (
 	"context"
 	"fmt"
+	"sync"
 	"testing"
 	"time"
 
@@ -52,6 +53,12 @@ func TestManager(t *testing.T) {
 
 func startManager(t *testing.T, w *backupWorld) {
 	t.Helper()
+	t.Cleanup(runManager(t, w))
+}
+
+// runManager starts a manager, and returns what stops it.
+func runManager(t *testing.T, w *backupWorld) (end func()) {
+	t.Helper()
 	skip := true // one process starts several managers here
 	mgr, err := ctrl.NewManager(w.cluster.Config, ctrl.Options{
 		Scheme: NewScheme(), Metrics: metricsserver.Options{BindAddress: "0"}, Controller: config.Controller{SkipNameValidation: &skip},
@@ -68,7 +75,7 @@ func startManager(t *testing.T, w *backupWorld) {
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- mgr.Start(ctx) }()
-	t.Cleanup(func() {
+	return sync.OnceFunc(func() {
 		stop()
 		if err := <-ended; err != nil {
 			t.Errorf("manager: %v", err)

@@ -85,6 +85,9 @@ func (e *executor) ownerOf(owner client.Object) (job.Owner, error) {
 // are fixed by the plan, so after a crash the same create meets its own object.
 func (e *executor) create(ctx context.Context, owner, obj client.Object) error {
 	err := e.client.Create(ctx, obj)
+	if apierrors.IsForbidden(err) && noRoom(err.Error()) {
+		return fmt.Errorf("%w: %w", action.ErrNoRoom, err)
+	}
 	if !apierrors.IsAlreadyExists(err) {
 		return err
 	}

@@ -190,6 +190,11 @@ func (r *BackupReconciler) observeExport(ctx context.Context, in *backup.Observe
 	if in.Export, err = r.task(ctx, in.Backup, backup.ExportName(in.Backup)); err != nil {
 		return err
 	}
+	if !in.Export.Exists && in.Backup.Status.QueuedAt != nil { // many may wait, each is looked at often
+		if err := r.observeStore(ctx, in); err != nil || backup.Queued(in.Backup, in.Store) {
+			return err
+		}
+	}
 	steps := []func(context.Context, *backup.Observed) error{r.observeOthers}
 	switch {
 	case !in.Export.Exists:
@@ -216,7 +221,7 @@ func (r *BackupReconciler) task(ctx context.Context, b *v1alpha1.VMStateBackup, 
 	if err != nil {
 		return backup.Task{}, err
 	}
-	out := backup.Task{Pending: seen.Pending, Standing: seen.Standing}
+	out := backup.Task{Pending: seen.Pending, NoRoom: seen.NoRoom, Standing: seen.Standing}
 	if seen.Report != nil && metav1.IsControlledBy(seen.Report, b) {
 		out.Report = &seen.Report.Status
 		out.Started = seen.Report.Status.PodUID != ""
@@ -231,7 +236,7 @@ func (r *BackupReconciler) task(ctx context.Context, b *v1alpha1.VMStateBackup, 
 		if err := diagnose(ctx, r.Live, &seen); err != nil {
 			return out, err
 		}
-		out.Pending, out.Standing = seen.Pending, seen.Standing
+		out.Pending, out.NoRoom, out.Standing = seen.Pending, seen.NoRoom, seen.Standing
 	}
 	if seen.Failed {
 		out.Failed = seen.Message

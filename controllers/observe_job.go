@@ -25,6 +25,8 @@ type seenJob struct {
 	Message string
 	// Pending says what keeps the Job's pod from running; empty if nothing does.
 	Pending string
+	// NoRoom says that this is a lack of room, which ends: nodes are full or a quota is used up.
+	NoRoom bool
 	// Standing says how its newest pod stands; empty if that was not looked at.
 	Standing string
 }
@@ -95,7 +97,7 @@ func diagnose(ctx context.Context, live client.Reader, seen *seenJob) error {
 			seen.Pending = pendingBecause(pod)
 		}
 	}
-	if seen.Failed || seen.Pending != "" || anyRan(pods.Items) {
+	if seen.NoRoom = noRoom(seen.Pending); seen.Failed || seen.Pending != "" || anyRan(pods.Items) {
 		return nil
 	}
 	events := &corev1.EventList{}
@@ -109,7 +111,20 @@ func diagnose(ctx context.Context, live client.Reader, seen *seenJob) error {
 			}
 		}
 	}
+	seen.NoRoom = noRoom(seen.Pending)
 	return nil
+}
+
+// roomWords are what is said of a pod that fits nowhere at the moment: by the scheduler's plugins (kube-scheduler, pkg/scheduler/
+// framework/plugins: noderesources, interpodaffinity, nodeunschedulable, tainttoleration, nodevolumelimits), and by admission of
+// quotas (apiserver, pkg/admission/plugin/resourcequota). No code tells it. What is not known here is limited in time.
+var roomWords = []string{
+	"Insufficient ", "Too many pods", "anti-affinity rules", "node(s) were unschedulable", "untolerated taint",
+	"exceed max volume count", "exceeded quota",
+}
+
+func noRoom(pending string) bool {
+	return slices.ContainsFunc(roomWords, func(w string) bool { return strings.Contains(pending, w) })
 }
 
 // standing is where a pod is and what was said of it last, for a person who wonders why nothing moves.

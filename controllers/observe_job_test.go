@@ -1,11 +1,21 @@
 package controllers
 
 import (
+	"context"
+	"errors"
 	"testing"
 	"time"
 
+	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	"github.com/vmstate/vmstate/pkg/action"
+	"github.com/vmstate/vmstate/test/kube"
 )
 
 // A person who wonders why nothing moves is told where the pod is and what its kubelet said.
@@ -34,5 +44,45 @@ func TestStanding(t *testing.T) {
 				t.Errorf("standing() = %s, want %s", got, tc.want)
 			}
 		})
+	}
+}
+
+// TestNoRoom: what ends by itself when others leave is told from what a person must see to.
+func TestNoRoom(t *testing.T) {
+	for text, want := range map[string]bool{
+		"0/1 nodes are available: 1 Insufficient memory. preemption: 0/1 nodes are available: 1 No preemption victims found for incoming pod.": true,
+		"0/3 nodes are available: 3 Too many pods.":                                                 true,
+		"0/1 nodes are available: 1 node(s) didn't match pod anti-affinity rules.":                  true,
+		"0/1 nodes are available: 1 node(s) were unschedulable.":                                    true,
+		"0/2 nodes are available: 2 node(s) exceed max volume count.":                               true,
+		`FailedCreate: pods "x" is forbidden: exceeded quota: q, requested: pods=1, used: pods=3`:   true,
+		"0/1 nodes are available: pod has unbound immediate PersistentVolumeClaims.":                false,
+		`0/1 nodes are available: persistentvolumeclaim "x" not found.`:                             false,
+		"0/1 nodes are available: 1 node(s) had volume node affinity conflict.":                     false,
+		"ImagePullBackOff: no such image":                                                           false,
+		`FailedMount: MountVolume.SetUp failed for volume "v1" : secret "s3-write" not found`:       false,
+		`FailedCreate: pods "x" is forbidden: violates PodSecurity "restricted:latest": host ports`: false,
+		"": false,
+	} {
+		if got := noRoom(text); got != want {
+			t.Errorf("noRoom(%q) = %t", text, got)
+		}
+	}
+}
+
+// TestQuotaOfCreates: a quota that refuses a create is told from other refusals, and stays one for whoever asks.
+func TestQuotaOfCreates(t *testing.T) {
+	for text, want := range map[string]bool{
+		"exceeded quota: small, requested: count/jobs.batch=1, used: count/jobs.batch=2, limited: count/jobs.batch=2": true,
+		`violates PodSecurity "restricted:latest"`: false,
+	} {
+		refusal := apierrors.NewForbidden(schema.GroupResource{Group: "batch", Resource: "jobs"}, "import", errors.New(text))
+		e := &executor{client: interceptor.NewClient(kube.Shared(t).Client, interceptor.Funcs{
+			Create: func(context.Context, client.WithWatch, client.Object, ...client.CreateOption) error { return refusal },
+		})}
+		err := e.create(t.Context(), nil, &batchv1.Job{})
+		if errors.Is(err, action.ErrNoRoom) != want || !apierrors.IsForbidden(err) {
+			t.Errorf("%s: %v", text, err)
+		}
 	}
 }

@@ -20,7 +20,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/vmstate/vmstate/api/v1alpha1"
+	"github.com/vmstate/vmstate/pkg/action"
 	"github.com/vmstate/vmstate/pkg/conditions"
+	"github.com/vmstate/vmstate/pkg/queue"
 	"github.com/vmstate/vmstate/pkg/restore"
 )
 
@@ -79,8 +81,14 @@ func (r *RestoreReconciler) Reconcile(ctx context.Context, req ctrl.Request) (ct
 	if apierrors.IsConflict(err) {
 		return ctrl.Result{RequeueAfter: time.Second}, nil // what was planned for has changed: look again
 	}
+	if errors.Is(err, action.ErrNoRoom) { // said, and waited for at an even pace
+		return ctrl.Result{RequeueAfter: noRoomPause}, r.report(ctx, rs, d, seen.Now)
+	}
 	return ctrl.Result{RequeueAfter: d.RequeueAfter}, errors.Join(err, r.report(ctx, rs, d, seen.Now))
 }
+
+// noRoomPause is between two tries while a quota is used up: nothing that is watched tells of its end.
+const noRoomPause = 10 * time.Second
 
 func (r *RestoreReconciler) executor() *executor {
 	return &executor{client: r.Client, live: r.Live, guests: r.Guests, image: r.Image, now: r.now}
@@ -123,8 +131,7 @@ func (r *RestoreReconciler) SetupWithManager(mgr ctrl.Manager) error {
 		return restore.TargetName(rs) == name
 	})
 	toSource := handler.EnqueueRequestsFromMapFunc(r.restoresWhere(func(rs *v1alpha1.VMStateRestore, name string) bool {
-		b, s := rs.Spec.Source.BackupRef, rs.Spec.Source.StoreRef
-		return b != nil && b.Name == name || s != nil && s.Name == name
+		return rs.Spec.Source.BackupRef != nil && rs.Spec.Source.BackupRef.Name == name
 	}))
 	b := ctrl.NewControllerManagedBy(mgr).
 		For(&v1alpha1.VMStateRestore{}).
@@ -133,10 +140,19 @@ func (r *RestoreReconciler) SetupWithManager(mgr ctrl.Manager) error {
 		Owns(&v1alpha1.VMStateReport{}).
 		Watches(&corev1.PersistentVolumeClaim{}, handler.EnqueueRequestsFromMapFunc(r.ofClaim)).
 		Watches(&v1alpha1.VMStateBackup{}, toSource).
-		Watches(&v1alpha1.VMStateStore{}, toSource)
+		Watches(&v1alpha1.VMStateStore{}, storeWakes(r.ofStore))
 	return watchMachines(mgr, b, map[client.Object]handler.MapFunc{
 		&kubevirtv1.VirtualMachine{}: toTarget, &kubevirtv1.VirtualMachineInstance{}: toTarget,
 	}).Complete(r)
+}
+
+// ofStore: a restore that names the store, or waits for a mover, of whichever store.
+func (r *RestoreReconciler) ofStore(ctx context.Context, s *v1alpha1.VMStateStore, placed bool) []reconcile.Request {
+	return r.restoresWhere(func(rs *v1alpha1.VMStateRestore, name string) bool {
+		ref, queued := rs.Spec.Source.StoreRef, rs.Status.QueuedAt != nil
+		waits := queued && queue.Waits(s, v1alpha1.MoverRestore, rs.UID)
+		return (queued || ref != nil && ref.Name == name) && waits == placed
+	})(ctx, s)
 }
 
 // ofClaim: a claim that a restore made carries its UID, whoever controls it by now.

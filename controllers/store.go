@@ -110,7 +110,7 @@ func (r *StoreReconciler) task(ctx context.Context, s *v1alpha1.VMStateStore, na
 		return out, err
 	}
 	if seen.Job != nil {
-		out = store.Task{Exists: true, Created: seen.Job.CreationTimestamp.Time, Pending: seen.Pending}
+		out = store.Task{Exists: true, Created: seen.Job.CreationTimestamp.Time, Pending: seen.Pending, NoRoom: seen.NoRoom}
 		if seen.Failed {
 			out.Failed = joined("it failed", seen.Message)
 		}
@@ -155,7 +155,10 @@ func (r *StoreReconciler) observeUse(ctx context.Context, s *v1alpha1.VMStateSto
 			}
 		}
 	}
-	return r.observeReaders(ctx, s, in)
+	if err := r.observeReaders(ctx, s, in); err != nil {
+		return err
+	}
+	return r.observeMovers(ctx, s, list.Items, in)
 }
 
 // observeReaders adds the restores that are gone or have ended, and a pod of which may still read: a pod on a
@@ -212,6 +215,8 @@ func (r *StoreReconciler) SetupWithManager(mgr ctrl.Manager) error {
 		Owns(&batchv1.Job{}).
 		Owns(&v1alpha1.VMStateReport{}).
 		Watches(&v1alpha1.VMStateBackup{}, handler.EnqueueRequestsFromMapFunc(storeOf), builder.WithPredicates(predicate.Funcs{UpdateFunc: concernsStore})).
+		Watches(&v1alpha1.VMStateRestore{}, handler.EnqueueRequestsFromMapFunc(r.ofRestore), builder.WithPredicates(predicate.Funcs{UpdateFunc: requeued})).
+		Watches(&batchv1.Job{}, handler.EnqueueRequestsFromMapFunc(ofMover), builder.WithPredicates(predicate.Funcs{UpdateFunc: moverEnded})).
 		Complete(r)
 }
 
@@ -228,6 +233,7 @@ func concernsStore(e event.UpdateEvent) bool {
 	before, ok := e.ObjectOld.(*v1alpha1.VMStateBackup)
 	after, also := e.ObjectNew.(*v1alpha1.VMStateBackup)
 	return ok && also && (before.Generation != after.Generation ||
+		(before.Status.QueuedAt == nil) != (after.Status.QueuedAt == nil) ||
 		(before.Status.CompletedAt == nil) != (after.Status.CompletedAt == nil) ||
 		(before.DeletionTimestamp == nil) != (after.DeletionTimestamp == nil) ||
 		before.Annotations[v1alpha1.AnnotationDriverChecked] != after.Annotations[v1alpha1.AnnotationDriverChecked])

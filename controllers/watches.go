@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
@@ -39,7 +40,7 @@ func (r *BackupReconciler) SetupWithManager(mgr ctrl.Manager) error {
 		Watches(&snapshotv1.VolumeSnapshot{}, handler.EnqueueRequestsFromMapFunc(r.ofSnapshot)).
 		Watches(&snapshotv1.VolumeSnapshotContent{}, handler.EnqueueRequestsFromMapFunc(r.ofContent)).
 		Watches(&v1alpha1.VMStateBackup{}, handler.EnqueueRequestsFromMapFunc(r.ofLater)).
-		Watches(&v1alpha1.VMStateStore{}, handler.EnqueueRequestsFromMapFunc(r.ofStore))
+		Watches(&v1alpha1.VMStateStore{}, storeWakes(r.ofStore))
 	b = watchMachines(mgr, b, map[client.Object]handler.MapFunc{&kubevirtv1.VirtualMachineInstance{}: r.ofInstance})
 	return r.watchGroups(mgr, b).Complete(r)
 }
@@ -141,11 +142,43 @@ func (r *BackupReconciler) ofInstance(ctx context.Context, obj client.Object) []
 }
 
 // ofStore: what a store says concerns the backups that wait for it, and what it remembers of CSI drivers any.
-func (r *BackupReconciler) ofStore(ctx context.Context, obj client.Object) []reconcile.Request {
-	s, ok := obj.(*v1alpha1.VMStateStore)
-	return r.where(ctx, obj.GetNamespace(), func(b *v1alpha1.VMStateBackup) bool {
-		return ok && backup.Doubted(s, b) || b.Spec.StoreRef != nil && b.Spec.StoreRef.Name == obj.GetName() && b.Status.CompletedAt == nil
+func (r *BackupReconciler) ofStore(ctx context.Context, s *v1alpha1.VMStateStore, placed bool) []reconcile.Request {
+	return r.where(ctx, s.Namespace, func(b *v1alpha1.VMStateBackup) bool {
+		of := backup.Doubted(s, b) || b.Spec.StoreRef != nil && b.Spec.StoreRef.Name == s.Name && b.Status.CompletedAt == nil
+		return of && backup.Queued(b, s) == placed
 	})
+}
+
+// placePause is how long those who wait for a mover are told of new places together: each is a write.
+const placePause = 3 * time.Second
+
+// storeWakes wakes at once whom the change of a store lets go on, and after a while, once, those who only have another place
+// among those who wait. of finds either kind.
+func storeWakes(of func(ctx context.Context, s *v1alpha1.VMStateStore, placed bool) []reconcile.Request) handler.EventHandler {
+	wake := func(ctx context.Context, obj client.Object, q workqueue.TypedRateLimitingInterface[reconcile.Request]) {
+		s, ok := obj.(*v1alpha1.VMStateStore)
+		if !ok {
+			return
+		}
+		for _, request := range of(ctx, s, false) {
+			q.Add(request)
+		}
+		for _, request := range of(ctx, s, true) {
+			q.AddAfter(request, placePause)
+		}
+	}
+	type queueOf = workqueue.TypedRateLimitingInterface[reconcile.Request]
+	return handler.Funcs{
+		CreateFunc: func(ctx context.Context, e event.CreateEvent, q queueOf) { wake(ctx, e.Object, q) },
+		UpdateFunc: func(ctx context.Context, e event.UpdateEvent, q queueOf) { wake(ctx, e.ObjectNew, q) },
+		DeleteFunc: func(ctx context.Context, e event.DeleteEvent, q queueOf) {
+			if s, ok := e.Object.(*v1alpha1.VMStateStore); ok {
+				gone := s.DeepCopy()
+				gone.Spec.Limits = nil // nobody waits for what is gone
+				wake(ctx, gone, q)
+			}
+		},
+	}
 }
 
 // ofLater: a backup that is stored ends what an earlier one of its chain keeps for it, and what its audit found

@@ -302,6 +302,9 @@ type VMStateBackupStatus struct {
 	// local is what a backup without a store consists of.
 	// +optional
 	Local *LocalCopy `json:"local,omitempty"`
+	// queuedAt is when the backup began to wait for a mover of its store; absent when it does not, or not any more.
+	// +optional
+	QueuedAt *metav1.Time `json:"queuedAt,omitempty"`
 	// export to the store.
 	// +optional
 	Export *ExportStatus `json:"export,omitempty"`

@@ -65,6 +65,9 @@ const (
 	ReasonWaitingForTurn = "WaitingForTurn"
 	// ReasonWaitingForStore: the store is not writable (yet).
 	ReasonWaitingForStore = "WaitingForStore"
+	// ReasonWaitingForMover: the store has as many movers as spec.limits allows; the message is the place among those who
+	// wait. It is no failure, however long it takes.
+	ReasonWaitingForMover = "WaitingForMover"
 	// ReasonJobPending: a Job does not start; the message says what keeps it.
 	ReasonJobPending = "JobPending"
 )

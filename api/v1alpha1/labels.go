@@ -5,6 +5,11 @@ const (
 	LabelOwnerUID = "vmstate.io/owner-uid"
 	// LabelTask on Jobs, their pods and Secrets: what the Job does.
 	LabelTask = "vmstate.io/task"
+	// LabelStore on Jobs that move data and their pods: the VMStateStore that they count for.
+	LabelStore = "vmstate.io/store"
+	// LabelNodeSlot on such Jobs and pods where the store bounds how many there are on a node: two pods of one store and
+	// slot never run on one node.
+	LabelNodeSlot = "vmstate.io/node-slot"
 	// LabelGroupMember on the claims of one group snapshot, while it is cut. Its value is
 	// unique to the attempt: a selector must never match a claim of anything else.
 	LabelGroupMember = "vmstate.io/group-member"

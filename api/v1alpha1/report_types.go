@@ -175,6 +175,11 @@ type ImportResult struct {
 	// +listType=map
 	// +listMapKey=name
 	Volumes []ImportedVolume `json:"volumes"`
+	// notes are what was not as it should be and stopped nothing.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=20
+	Notes []string `json:"notes,omitempty"`
 }
 
 // WitnessReading is one reading of the firmware state.

@@ -331,6 +331,9 @@ type VMStateRestoreStatus struct {
 	// +listType=map
 	// +listMapKey=name
 	Volumes []RestoredVolume `json:"volumes,omitempty"`
+	// queuedAt is when the restore began to wait for a mover of its store; absent when it does not, or not any more.
+	// +optional
+	QueuedAt *metav1.Time `json:"queuedAt,omitempty"`
 	// filling is how far the Job is that fills the volumes.
 	// +optional
 	Filling *FillProgress `json:"filling,omitempty"`

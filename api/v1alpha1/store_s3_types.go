@@ -79,7 +79,8 @@ type WebIdentity struct {
 // InstanceRole has no settings.
 type InstanceRole struct{}
 
-// StoreLimits bound what one Job takes of the network and of the cluster's storage.
+// StoreLimits bound what one Job takes of the network and of the cluster's storage, and how many there are at a time.
+// +kubebuilder:validation:XValidation:rule="!has(self.movers) || !has(self.moversPerNode) || self.movers == 0 || self.moversPerNode <= self.movers",message="moversPerNode is more than movers, so that it would bound nothing: make it smaller, or leave it out"
 type StoreLimits struct {
 	// uploadBytesPerSecond that a Job sends to the bucket at most. Default no limit.
 	// +optional
@@ -89,4 +90,19 @@ type StoreLimits struct {
 	// +optional
 	// +kubebuilder:validation:Minimum=65536
 	ReadBytesPerSecond int64 `json:"readBytesPerSecond,omitempty"`
+	// movers that are at work for the store at a time: Jobs that export, import, clean up or read back. Restores go
+	// first, then backups, then maintenance and verification, of each what has waited longest; maintenance that
+	// has waited for a day goes before backups. Probing, listing and resolving are small, and do not count.
+	// Default 0, no limit: nothing waits that nobody asked to wait, and what the cluster has no room for waits anyway.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=1000
+	Movers int32 `json:"movers,omitempty"`
+	// moversPerNode are those of them on one node. The scheduler keeps it, by anti-affinity: a mover of which the volumes
+	// are on a node with as many waits as a pod, and counts as one of movers. Movers that began before it was set do not
+	// count. Default 0, no limit.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=50
+	MoversPerNode int32 `json:"moversPerNode,omitempty"`
 }

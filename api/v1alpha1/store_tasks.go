@@ -2,6 +2,7 @@ package v1alpha1
 
 import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 )
 
 // AdoptPolicy says what becomes of backups that are in a store and not known in its namespace.
@@ -159,6 +160,54 @@ type CatalogueStatus struct {
 	// +listType=map
 	// +listMapKey=chain
 	Chains []ChainMark `json:"chains,omitempty"`
+}
+
+// MoverKind says what a mover does.
+// +kubebuilder:validation:Enum=Restore;Backup;Maintenance;Verification
+type MoverKind string
+
+const (
+	// MoverRestore fills the volumes of a restore.
+	MoverRestore MoverKind = "Restore"
+	// MoverBackup exports a backup.
+	MoverBackup MoverKind = "Backup"
+	// MoverMaintenance cleans the store up.
+	MoverMaintenance MoverKind = "Maintenance"
+	// MoverVerification reads the store back.
+	MoverVerification MoverKind = "Verification"
+)
+
+// MoverTurn is a mover that works, or the place of one that waits.
+type MoverTurn struct {
+	// kind of the mover.
+	Kind MoverKind `json:"kind"`
+	// name of the VMStateBackup or VMStateRestore that it is for; of the store for its own.
+	Name string `json:"name"`
+	// uid of that object.
+	UID types.UID `json:"uid"`
+	// since when it waits, or waited before it began.
+	Since metav1.Time `json:"since"`
+	// slot on its node, from 1; 0 where spec.limits.moversPerNode does not bound it.
+	// +optional
+	Slot int32 `json:"slot,omitempty"`
+}
+
+// MoversStatus is who works for a store and who waits.
+type MoversStatus struct {
+	// working are at work, or may begin.
+	// +optional
+	// +listType=atomic
+	Working []MoverTurn `json:"working,omitempty"`
+	// waiting are those who wait, the next one first; of many the first 100.
+	// +optional
+	// +listType=atomic
+	Waiting []MoverTurn `json:"waiting,omitempty"`
+	// waitingCount counts also those that are not listed.
+	// +optional
+	WaitingCount int32 `json:"waitingCount,omitempty"`
+	// at is when waiting was written last: every few seconds at most, unless somebody may begin.
+	// +optional
+	At *metav1.Time `json:"at,omitempty"`
 }
 
 // MaintenanceSpec says how a store is cleaned up.

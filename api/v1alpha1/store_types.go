@@ -114,7 +114,7 @@ type VMStateStoreSpec struct {
 	// +kubebuilder:validation:items:MaxLength=4096
 	// +listType=atomic
 	Recipients []string `json:"recipients"`
-	// limits of one Job. Default none.
+	// limits of one Job, and of how many there are. Default none.
 	// +optional
 	Limits *StoreLimits `json:"limits,omitempty"`
 	// auditDays after the last time that the disks of a virtual machine were read in full, its next
@@ -251,6 +251,9 @@ type VMStateStoreStatus struct {
 	// verification is how reading back stands, and what it found.
 	// +optional
 	Verification *VerificationStatus `json:"verification,omitempty"`
+	// movers are those at work and those that wait, where spec.limits bounds their number.
+	// +optional
+	Movers *MoversStatus `json:"movers,omitempty"`
 	// driverFindings are the CSI drivers that audits found to tell of too little, the newest last: also those of backups
 	// that are gone by now. Until an audit of its own since then was without fault, or checkedAt is set, every backup of a disk
 	// of that driver reads everything, and compares.

@@ -8,7 +8,9 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/vmstate/vmstate/api/v1alpha1"
 	"github.com/vmstate/vmstate/pkg/objectstore"
 	"github.com/vmstate/vmstate/pkg/repository"
 )
@@ -86,6 +88,22 @@ func TestBar(t *testing.T) {
 				t.Errorf("bar (-want +got):\n%s", diff)
 			}
 		})
+	}
+}
+
+// TestStateOf: who waits for a mover is told where it stands.
+func TestStateOf(t *testing.T) {
+	said := func(reason string) string {
+		s := stateOf([]metav1.Condition{{Type: v1alpha1.ConditionReady, Status: metav1.ConditionFalse, Reason: reason, Message: "3rd of 7 waiting"}})
+		return (&bar{}).line(s.reading)
+	}
+	for reason, want := range map[string]string{
+		v1alpha1.ReasonWaitingForMover: "WaitingForMover   3rd of 7 waiting", v1alpha1.ReasonJobPending: "JobPending        3rd of 7 waiting",
+		v1alpha1.ReasonExporting: "Exporting", "": "Accepted",
+	} {
+		if got := said(reason); got != want {
+			t.Errorf("%s: %q, want %q", reason, got, want)
+		}
 	}
 }
 

@@ -28,7 +28,11 @@ have their names only when all of them are good. DIR must not exist, or be empty
 With --onto VOLUME=PATH a disk goes onto a file or block device that is there, in place of DIR/<volume>.img: what it
 holds is compared first, and only what differs is fetched and written. A file is cut or grown to the size of the disk. Of
 a larger device the rest keeps what it held, which is said: a partition table's second copy there is not this disk's. Stopped half way, PATH is neither the old disk nor the new one: the same command
-goes on where it stopped.`
+goes on where it stopped.
+
+Nothing in the store tells that it is being read from here: a backup that is removed meanwhile stays for as long as the
+maintenance of the store leaves what is of no use (24 hours, unless the VMStateStore says otherwise). If it goes all the
+same, the command fails and says what is missing.`
 
 // saysWhat refuses a command that does not say which backup goes where, of those that bring one out as files.
 func (a *app) saysWhat(vm, id, output string) error {

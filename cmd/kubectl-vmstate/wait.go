@@ -29,8 +29,11 @@ func stateOf(conditions []metav1.Condition) state {
 		s.ready, s.reason, s.message = ready.Status == metav1.ConditionTrue, ready.Reason, ready.Message
 	}
 	s.reading.step = s.reason
-	if s.reason == "" {
+	switch s.reason {
+	case "":
 		s.reading.step = "Accepted"
+	case v1alpha1.ReasonWaitingForMover, v1alpha1.ReasonJobPending:
+		s.reading.extra = s.message // the place among those who wait, or why
 	}
 	return s
 }

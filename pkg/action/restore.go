@@ -17,6 +17,10 @@ const KindRevision Kind = "ControllerRevision"
 // WriteVM, HoldVM and SetRunStrategy are this where it applies.
 var ErrDenied = errors.New("denied")
 
+// ErrNoRoom: a quota of the namespace is used up. RunJob and CreateClaim have it; it ends when others leave, or when somebody
+// raises the quota.
+var ErrNoRoom = errors.New("no room")
+
 // CreateVM makes a VirtualMachine that carries v1alpha1.LabelOwnerUID of the owner, and is not
 // controlled by it: it outlives the restore. One of that name without the label is an error.
 type CreateVM struct {

@@ -17,6 +17,8 @@
 //	a moment, its export failed                   record the failure                   the report's, or ExportFailed
 //	a moment, the export makes no progress        record the failure                   ExportFailed
 //	a moment, the export Job runs                 record its progress                  Exporting, JobPending
+//	a moment, asked for a turn, not let in        wait, however long                   WaitingForMover
+//	a moment, snapshots ready, no turn yet        ask the store for one                WaitingForMover
 //	a moment, snapshots ready                     clones and the export Job            Exporting
 //	a moment, no store, snapshots and state kept  record the local copy                Kept
 //	a moment, no store                            state claim and its Job              Keeping

@@ -16,6 +16,7 @@ import (
 	"github.com/vmstate/vmstate/pkg/document"
 	"github.com/vmstate/vmstate/pkg/job"
 	moverconfig "github.com/vmstate/vmstate/pkg/mover/config"
+	"github.com/vmstate/vmstate/pkg/queue"
 	"github.com/vmstate/vmstate/pkg/store"
 )
 
@@ -30,12 +31,15 @@ func export(in Observed) Decision {
 		return stored(in)
 	case t.outcome() == v1alpha1.OutcomeFailed, t.Failed != "":
 		return in.failJob(t, v1alpha1.ReasonExportFailed, "the export")
-	case t.Exists && !t.Started && in.since(t.Created) >= pendingLimit:
+	case t.Exists && !t.Started && !t.NoRoom && in.since(t.Created) >= pendingLimit:
 		return in.fail(v1alpha1.ReasonExportFailed, "the export did not start in %s: %s", pendingLimit, t.Pending)
 	case t.Exists && stalled(in):
 		return in.fail(v1alpha1.ReasonExportFailed, "the export made no progress in %s%s", stallLimit, because(wordsOf(t)))
 	case t.Exists:
 		return exporting(in)
+	}
+	if Queued(in.Backup, in.Store) {
+		return in.say(v1alpha1.ReasonWaitingForMover, "%s", queue.Place(in.Store, v1alpha1.MoverBackup, in.Backup.UID))
 	}
 	if d, stop := readable(in, v1alpha1.ReasonExporting); stop {
 		return d
@@ -46,7 +50,18 @@ func export(in Observed) Decision {
 	if why := distrustMoment(in); why != "" {
 		return in.fail(v1alpha1.ReasonWitnessFailed, "%s", why)
 	}
+	if queue.Waits(in.Store, v1alpha1.MoverBackup, in.Backup.UID) {
+		return in.record(v1alpha1.ReasonWaitingForMover, queue.Place(in.Store, v1alpha1.MoverBackup, in.Backup.UID), func(s *v1alpha1.VMStateBackupStatus) {
+			at := metav1.NewTime(in.Now)
+			s.QueuedAt = &at
+		})
+	}
 	return startExport(in)
+}
+
+// Queued says that a backup has asked for a mover of its store, and has not been let in.
+func Queued(b *v1alpha1.VMStateBackup, s *v1alpha1.VMStateStore) bool {
+	return b.Status.QueuedAt != nil && queue.Waits(s, v1alpha1.MoverBackup, b.UID)
 }
 
 // distrustMoment: what the witness captured must still be there, and be what the moment holds.
@@ -98,7 +113,7 @@ func storeUsable(in Observed) (Decision, bool) {
 // stalled says that an export that began makes no progress: its node is gone, or its store hangs.
 func stalled(in Observed) bool {
 	e := in.Backup.Status.Export
-	if !in.Export.Started || progressed(e, in.Export.Report) {
+	if !in.Export.Started || in.Export.NoRoom || progressed(e, in.Export.Report) {
 		return false
 	}
 	return e != nil && e.ProgressedAt != nil && in.since(e.ProgressedAt.Time) >= stallLimit
@@ -168,6 +183,7 @@ func exportJob(in Observed) job.Spec {
 	return job.Spec{
 		Name: ExportName(in.Backup), Task: v1alpha1.TaskExport, Config: raw, Mounts: mounts,
 		OwnVolumes: true, Retries: 6, Audiences: audiences(in),
+		Store: in.Store.Name, Slot: queue.SlotOf(in.Store, v1alpha1.MoverBackup, in.Backup.UID),
 	}
 }
 
@@ -236,10 +252,11 @@ func chainOf(key string) string {
 func exporting(in Observed) Decision {
 	d := waitForJob(in, in.Export, v1alpha1.ReasonExporting,
 		fmt.Sprintf("sending %s of %s", plural(includedCount(&in.Backup.Status), "volume"), in.Backup.Status.Summary.Size))
+	d.Status.QueuedAt = nil
 	r, old := in.Export.Report, in.Backup.Status.Export
 	// That it began counts as progress: how long its pod waited before is no stall.
+	at := metav1.NewTime(in.Now)
 	if begun := in.Export.Started && old == nil; begun || progressed(old, r) {
-		at := metav1.NewTime(in.Now)
 		d.Status.Export = &v1alpha1.ExportStatus{Parent: in.Parent, ProgressedAt: &at}
 		if r != nil && r.Progress != nil {
 			d.Status.Export.TotalBytes, d.Status.Export.ReadBytes, d.Status.Export.SentBytes = r.Progress.TotalBytes, r.Progress.DoneBytes, r.Progress.SentBytes
@@ -247,6 +264,8 @@ func exporting(in Observed) Decision {
 		if old != nil {
 			d.Status.Export.Parent = old.Parent // what the Job was told, whatever is newer by now
 		}
+	} else if waits := in.Export.NoRoom && old != nil && old.ProgressedAt != nil; waits && in.since(old.ProgressedAt.Time) >= stallLimit/2 {
+		d.Status.Export.ProgressedAt = &at // nor is waiting for room after a drain
 	}
 	return d
 }
@@ -258,6 +277,7 @@ func stored(in Observed) Decision {
 		return in.fail(v1alpha1.ReasonExportFailed, "%s", why)
 	}
 	d := in.record(v1alpha1.ReasonStored, "", func(s *v1alpha1.VMStateBackupStatus) {
+		s.QueuedAt = nil
 		commit := e.Commit
 		total := totalBytes(s)
 		s.Export = &v1alpha1.ExportStatus{

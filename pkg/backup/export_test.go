@@ -136,7 +136,7 @@ func TestPlanStartsExport(t *testing.T) {
 			},
 		}},
 		action.RunJob{Job: job.Spec{
-			Name: "vmstate-u1-export", Task: v1alpha1.TaskExport, OwnVolumes: true, Retries: 6,
+			Name: "vmstate-u1-export", Task: v1alpha1.TaskExport, OwnVolumes: true, Retries: 6, Store: "main",
 			Config: []byte(`{"store":{"endpoint":"https://s3.example.com","bucket":"vm-backups","region":"us-east-1","addressing":"Path","checksum":"CRC32C"},` +
 				`"export":{"vm":{"namespace":"prod","name":"db","uid":"vm-db"},"backupName":"nightly","backupUID":"u1","created":"2026-11-30T12:00:01Z",` +
 				`"parent":{"key":"p","digest":"` + two + `"},"recipients":["age1pq1first","age1pq1second"],"disks":[{"name":"root","mode":"Filesystem","sizeBytes":1073741824}],` +

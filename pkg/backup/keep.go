@@ -29,7 +29,7 @@ func keep(in Observed) Decision {
 	switch {
 	case t.outcome() == v1alpha1.OutcomeFailed, t.Failed != "":
 		return in.failJob(t, v1alpha1.ReasonExportFailed, "keeping the firmware state")
-	case t.Exists && !t.Started && in.since(t.Created) >= pendingLimit:
+	case t.Exists && !t.Started && !t.NoRoom && in.since(t.Created) >= pendingLimit:
 		return in.fail(v1alpha1.ReasonExportFailed, "the firmware state could not be kept: its Job did not start in %s: %s", pendingLimit, t.Pending)
 	case t.Exists:
 		return waitForJob(in, t, v1alpha1.ReasonKeeping, "keeping the firmware state")

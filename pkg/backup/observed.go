@@ -88,6 +88,8 @@ type Task struct {
 	Failed string
 	// Pending is what keeps its pod from starting; "" if nothing does.
 	Pending string
+	// NoRoom says that it waits for room: nodes are full, or a quota is used up. That is no failure, however long it takes.
+	NoRoom bool
 	// Standing is how its newest pod stands; "" if that is not known.
 	Standing string
 	// Report of the Job; nil if there is none.

@@ -115,7 +115,7 @@ func (in Observed) record(reason, message string, change func(*v1alpha1.VMStateB
 func (in Observed) fail(reason, format string, args ...any) Decision {
 	message := fmt.Sprintf(format, args...)
 	d := in.record(reason, message, func(s *v1alpha1.VMStateBackupStatus) {
-		s.Failure = &v1alpha1.Failure{Reason: reason, Message: message}
+		s.Failure, s.QueuedAt = &v1alpha1.Failure{Reason: reason, Message: message}, nil
 		if n := len(s.Attempts); n > 0 && s.Attempts[n-1].Verdict == "" {
 			s.Attempts[n-1].Verdict = v1alpha1.AttemptDiscarded
 			s.Attempts[n-1].Message = message

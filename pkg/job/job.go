@@ -8,6 +8,7 @@
 package job
 
 import (
+	"strconv"
 	"time"
 
 	batchv1 "k8s.io/api/batch/v1"
@@ -148,12 +149,17 @@ type Spec struct {
 	Mounts []Mount
 	// Audiences that the pod needs a token for.
 	Audiences []string
+	// Store that the Job counts for as a mover; "" where it does not count. Slot of it on a node, from 1: no two pods of
+	// one store and slot run on one node; 0 does not keep them apart.
+	Store string
+	Slot  int32
 	// Placement of the pod; nil where it may run anywhere.
 	Placement *Placement
 	// OwnVolumes says that every claim was made for this Job (a clone, a fresh claim), so that the
 	// kubelet may give it to group 107. Never set it for a claim that a guest uses.
 	OwnVolumes bool
-	// Deadline of the Job from its start; 0 for none.
+	// Deadline of a pod from when its node has taken it, so that waiting for room does not count; of a witness, whose
+	// end others count on, of the Job from its start. 0 for none.
 	Deadline time.Duration
 	// Retries of the pod after its first failure.
 	Retries int32
@@ -182,21 +188,29 @@ func Build(owner Owner, image string, s Spec) Objects {
 			Spec:       v1alpha1.VMStateReportSpec{Task: s.Task},
 		},
 	}
+	meta := owner.Meta(s.Name, s.Task)
+	if s.Store != "" {
+		meta.Labels[v1alpha1.LabelStore] = s.Store
+	}
+	if s.Slot > 0 {
+		meta.Labels[v1alpha1.LabelNodeSlot] = strconv.Itoa(int(s.Slot))
+	}
 	spec := batchv1.JobSpec{
 		BackoffLimit: &s.Retries,
 		// A pod that may still write must have ended before another takes its place.
 		PodReplacementPolicy: ptr(batchv1.Failed),
 		PodFailurePolicy:     failurePolicy(s.Task),
 		Template: corev1.PodTemplateSpec{
-			ObjectMeta: metav1.ObjectMeta{Labels: objects.Report.Labels},
+			ObjectMeta: metav1.ObjectMeta{Labels: meta.Labels},
 			Spec:       podSpec(runsAs(account, s.Mounts), image, s),
 		},
 	}
-	if s.Deadline > 0 {
-		seconds := int64(s.Deadline / time.Second)
+	if seconds := int64(s.Deadline / time.Second); seconds > 0 && s.Task == v1alpha1.TaskWitness {
 		spec.ActiveDeadlineSeconds = &seconds
+	} else if seconds > 0 {
+		spec.Template.Spec.ActiveDeadlineSeconds = &seconds
 	}
-	objects.Job = &batchv1.Job{ObjectMeta: owner.Meta(s.Name, s.Task), Spec: spec}
+	objects.Job = &batchv1.Job{ObjectMeta: meta, Spec: spec}
 	return objects
 }
 

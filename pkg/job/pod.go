@@ -6,6 +6,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/vmstate/vmstate/api/v1alpha1"
 )
@@ -62,7 +63,27 @@ func podSpec(account, image string, s Spec) corev1.PodSpec {
 		spec.SecurityContext.FSGroupChangePolicy = ptr(corev1.FSGroupChangeOnRootMismatch)
 	}
 	place(&spec, s.Placement)
+	keepApart(&spec, s)
 	return spec
+}
+
+// keepApart has the scheduler put no two pods of one store and slot on one node, so that a node has as many as there are
+// slots. One whose volumes are on a node where its slot is taken waits as a pod.
+func keepApart(spec *corev1.PodSpec, s Spec) {
+	if s.Store == "" || s.Slot == 0 {
+		return
+	}
+	if spec.Affinity == nil {
+		spec.Affinity = &corev1.Affinity{}
+	}
+	spec.Affinity.PodAntiAffinity = &corev1.PodAntiAffinity{
+		RequiredDuringSchedulingIgnoredDuringExecution: []corev1.PodAffinityTerm{{
+			LabelSelector: &metav1.LabelSelector{MatchLabels: map[string]string{
+				v1alpha1.LabelStore: s.Store, v1alpha1.LabelNodeSlot: strconv.Itoa(int(s.Slot)),
+			}},
+			TopologyKey: corev1.LabelHostname,
+		}},
+	}
 }
 
 // place ties the pod to a node by affinity, not by nodeName: the scheduler must still see the

@@ -22,6 +22,7 @@
 //	something in the way                 give up; status.findings lists all      PreflightFailed
 //	dry run                              nothing                                 DryRun
 //	claims missing                       make them                               Filling
+//	claims not filled, no turn           ask the store for one, wait             WaitingForMover
 //	claims not filled                    Job that fills and reads back           Filling
 //	its Job asks for keys                wait for kubectl vmstate unlock         WaitingForUnlock
 //	the Job makes no progress            nothing: a person is told               ImportStalled

@@ -10,6 +10,7 @@ import (
 
 	"github.com/vmstate/vmstate/api/v1alpha1"
 	"github.com/vmstate/vmstate/pkg/action"
+	"github.com/vmstate/vmstate/pkg/queue"
 )
 
 // filled says that every claim is there and was read back, where it had to be filled.
@@ -103,12 +104,30 @@ func runImport(in Observed) Decision {
 		if in.Restore.Status.From.Commit != nil && in.Store == nil {
 			return stalled(in, v1alpha1.ReasonStoreNotFound, "there is no VMStateStore %q in namespace %q any more", storeName(in), in.Restore.Namespace)
 		}
+		if in.Restore.Status.From.Commit != nil && queue.Waits(in.Store, v1alpha1.MoverRestore, in.Restore.UID) {
+			return waitForMover(in)
+		}
 		spec, err := importSpec(in)
 		if err != nil {
 			return giveUp(in, v1alpha1.ReasonImportFailed, "%v", err)
 		}
 		return working(in, v1alpha1.ReasonFilling, "filling %d volumes", len(in.Restore.Status.Volumes)).do(action.RunJob{Job: spec})
 	}
+	d := followImport(in, job)
+	d.Status.QueuedAt = nil // it has its mover
+	return d
+}
+
+// waitForMover asks the store for a turn, and says where the restore stands among those who wait.
+func waitForMover(in Observed) Decision {
+	d := working(in, v1alpha1.ReasonWaitingForMover, "%s", queue.Place(in.Store, v1alpha1.MoverRestore, in.Restore.UID))
+	if in.Restore.Status.QueuedAt == nil {
+		d.Status.QueuedAt = &metav1.Time{Time: in.Now}
+	}
+	return d
+}
+
+func followImport(in Observed, job *JobSeen) Decision {
 	switch outcome(job) {
 	case v1alpha1.OutcomeFailed:
 		reason, message := failureOf(job, v1alpha1.ReasonImportFailed)
@@ -141,7 +160,23 @@ func imported(in Observed) Decision {
 			return giveUp(in, v1alpha1.ReasonImportFailed, "the Job that fills the volumes says nothing of volume %q; nothing was replaced", v.Name)
 		}
 	}
-	return verified(in)
+	return withNotes(verified(in), result)
+}
+
+// maxNote bounds what is kept of the words of a pod.
+const maxNote = 2000
+
+// withNotes keeps what the Job found not to be as it should be.
+func withNotes(d Decision, result *v1alpha1.ImportResult) Decision {
+	if result == nil || len(result.Notes) == 0 {
+		return d
+	}
+	const check = "Import"
+	d.Status.Findings = slices.DeleteFunc(d.Status.Findings, func(f v1alpha1.Finding) bool { return f.Check == check })
+	d.Status.Findings = append(d.Status.Findings, v1alpha1.Finding{
+		Check: check, Outcome: v1alpha1.FindingWarning, Message: cut(strings.Join(result.Notes, "; "), maxNote),
+	})
+	return d
 }
 
 func verified(in Observed) Decision {

@@ -10,6 +10,7 @@ import (
 	"github.com/vmstate/vmstate/api/v1alpha1"
 	"github.com/vmstate/vmstate/pkg/job"
 	"github.com/vmstate/vmstate/pkg/mover/config"
+	"github.com/vmstate/vmstate/pkg/queue"
 	"github.com/vmstate/vmstate/pkg/store"
 )
 
@@ -52,6 +53,7 @@ func importSpec(in Observed) (job.Spec, error) {
 		task.Commit = &config.Commit{Key: from.Commit.Key, Digest: from.Commit.Digest}
 		task.Unlock, task.Reader = unlock(in), string(in.Restore.UID)
 		told.Store = store.Config(in.Store)
+		spec.Store, spec.Slot = in.Store.Name, queue.SlotOf(in.Store, v1alpha1.MoverRestore, in.Restore.UID)
 		spec.Mounts = storeMounts(in)
 		if keys := in.Store.Status.KeysSecretName; keys != "" { // what a pin is signed with
 			spec.Mounts = append(spec.Mounts, job.Mount{Secret: keys, Path: job.PathRepositoryKeys, Optional: true})

@@ -126,6 +126,7 @@ func giveUp(in Observed, reason, format string, args ...any) Decision {
 	message := fmt.Sprintf(format, args...)
 	d := decide(in, conditions.Failing, reason, "%s", message)
 	return d.record(func(s *v1alpha1.VMStateRestoreStatus) {
+		s.QueuedAt = nil
 		s.Failure = &v1alpha1.RestoreFailure{At: microTime(in), Reason: reason, Message: message}
 	})
 }
@@ -138,8 +139,8 @@ func (d Decision) Interrupted(in Observed, err error) Decision {
 		return Unseen(in.Restore, err) // what was reached does not change
 	}
 	undoable := s.CompletedAt == nil && s.Failure == nil && (s.Switch == nil || s.Switch.CommittedAt == nil)
-	// Until the switch all effects are creations: a quota or a policy in their way stays.
-	refused := s.Switch == nil && (apierrors.IsForbidden(err) || apierrors.IsInvalid(err))
+	// Until the switch all effects are creations: a policy in their way stays. A quota does not.
+	refused := s.Switch == nil && (apierrors.IsForbidden(err) || apierrors.IsInvalid(err)) && !errors.Is(err, action.ErrNoRoom)
 	if undoable && (refused || errors.Is(err, action.ErrDenied)) {
 		reason := v1alpha1.ReasonSwitchFailed
 		if len(s.Volumes) == 0 {

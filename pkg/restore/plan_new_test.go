@@ -7,7 +7,9 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	appsv1 "k8s.io/api/apps/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	kubevirtv1 "kubevirt.io/api/core/v1"
 
 	"github.com/vmstate/vmstate/api/v1alpha1"
@@ -159,6 +161,7 @@ const noClass = `nothing was changed; in the way: volume "root" needs storage cl
 func TestInterrupted(t *testing.T) {
 	refusal := fmt.Errorf("%w: no such network", action.ErrDenied)
 	hiccup := errors.New("connection refused")
+	quota := fmt.Errorf("%w: %w", action.ErrNoRoom, apierrors.NewForbidden(schema.GroupResource{Resource: "jobs"}, "import", errors.New("exceeded quota")))
 	for name, tc := range map[string]struct {
 		story []option
 		err   error
@@ -166,6 +169,7 @@ func TestInterrupted(t *testing.T) {
 	}{
 		"refused before the commit": {[]option{begun, holding, unlabelled, handed}, refusal, true},
 		"hiccup before the commit":  {[]option{begun, holding, unlabelled, handed}, hiccup, false},
+		"a quota is used up":        {[]option{known}, quota, false},
 		"refused after the commit":  {[]option{begun, holding, unlabelled, handed, committed}, refusal, false},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -10,6 +10,7 @@ import (
 	"github.com/vmstate/vmstate/api/v1alpha1"
 	"github.com/vmstate/vmstate/pkg/action"
 	"github.com/vmstate/vmstate/pkg/job"
+	"github.com/vmstate/vmstate/pkg/queue"
 )
 
 const (
@@ -24,6 +25,8 @@ const (
 // chore is a Job that a store has done from time to time.
 type chore struct {
 	task v1alpha1.ReportTask
+	// mover is what its Job counts as; "" if it is small, and does not count.
+	mover v1alpha1.MoverKind
 	// short names the chore in the name of its Jobs, which has room for 18 characters.
 	short string
 	// status of the chore in d; nil if it was never begun.
@@ -91,6 +94,8 @@ func chores(in Observed, d Decision) Decision {
 				st.NextAt = nil
 			}
 			c.idle(in, &d)
+		case ready && !in.Now.Before(at) && kept(in, d, c):
+			d.RequeueAfter = min(d.RequeueAfter, lookAgain)
 		case ready && !in.Now.Before(at):
 			return begin(in, d, c)
 		default:
@@ -104,6 +109,63 @@ func chores(in Observed, d Decision) Decision {
 		}
 	}
 	return d
+}
+
+// kept says that a chore is due and there is no room for its mover.
+func kept(in Observed, d Decision, c chore) bool {
+	return c.mover != "" && queue.Limited(in.Store) && queue.Working(d.Status.Movers, c.mover, in.Store.UID) == nil
+}
+
+// movers decides who may work for the store, its own chores included; the returned time is when to ask again, 0 for never.
+func movers(in Observed, d *Decision) (again time.Duration) {
+	if !queue.Limited(in.Store) {
+		d.Status.Movers = nil
+		return 0
+	}
+	d.Status.Movers, again = queue.Plan(queue.Observed{
+		Now: in.Now, Limits: in.Store.Spec.Limits, Recorded: in.Store.Status.Movers,
+		Candidates: append(ownCandidates(in), in.Queued...), Movers: in.Movers,
+	})
+	if again == 0 && d.Status.Movers.WaitingCount > 0 {
+		again = lookAgain // what ends a mover is watched; this is for what a watch may miss
+	}
+	return again
+}
+
+// ownCandidates is the chore that needs a mover: the one that is under way, or else the first that is due.
+func ownCandidates(in Observed) []queue.Candidate {
+	turn := func(c chore, since time.Time) v1alpha1.MoverTurn {
+		return v1alpha1.MoverTurn{Kind: c.mover, Name: in.Store.Name, UID: in.Store.UID, Since: metav1.NewTime(since)}
+	}
+	if c, ok := running(&in.Store.Status); ok {
+		if c.mover == "" {
+			return nil
+		}
+		return []queue.Candidate{{MoverTurn: turn(c, c.status(&in.Store.Status).LastStartedAt.Time), Begun: true}}
+	}
+	if !meta.IsStatusConditionTrue(in.Store.Status.Conditions, v1alpha1.ConditionReady) {
+		return nil
+	}
+	for _, c := range all() {
+		at, ever := dueAt(in, c)
+		if c.mover == "" || !ever || in.Now.Before(at) {
+			continue
+		}
+		return []queue.Candidate{{MoverTurn: turn(c, waitingSince(in, c))}}
+	}
+	return nil
+}
+
+// waitingSince is when a chore that is due was first seen to wait.
+func waitingSince(in Observed, c chore) time.Time {
+	if m := in.Store.Status.Movers; m != nil {
+		for _, t := range m.Waiting {
+			if t.Kind == c.mover && t.UID == in.Store.UID {
+				return t.Since.Time
+			}
+		}
+	}
+	return in.Now
 }
 
 // dueAt is when a chore is due: not before its pause after failures is over.
@@ -152,11 +214,17 @@ func follow(in Observed, d Decision, c chore) Decision {
 		return over(in, d, c, t.Report.Reason, t.Report.Message)
 	case t.Failed != "":
 		return over(in, d, c, "", "its Job failed: "+lastWords(t))
-	case t.Exists && in.Now.Sub(t.Created) >= pendingLimit && t.Pending != "":
+	case t.Exists && in.Now.Sub(t.Created) >= pendingLimit && t.Pending != "" && !t.NoRoom:
 		return over(in, d, c, "", "its Job does not start: "+t.Pending)
 	case !t.Exists:
 		spec := c.spec(in)
 		spec.Name, spec.Task = ChoreName(in.Store), c.task
+		if c.mover != "" {
+			spec.Store = in.Store.Name
+			if t := queue.Working(d.Status.Movers, c.mover, in.Store.UID); t != nil {
+				spec.Slot = t.Slot
+			}
+		}
 		d.Actions = []action.Action{action.RunJob{Job: spec}}
 	}
 	return d

@@ -15,8 +15,12 @@
 //	a chore's report, nothing left to make      record what it found        Catalogued by its findings
 //	a chore's Job failed or does not start      record that, pause          Catalogued, by the report's reason
 //	a chore's Job runs                          wait                        as they are
+//	Ready, a chore is due, no mover for it      wait for its turn           as they are
 //	Ready, a chore is due                       record that it begins       as they are
 //	none of these                               wait until then             as they are
+//
+// Beside every row, where spec.limits bounds the movers, who may work is decided (package queue) and recorded in status.movers:
+// a backup, a restore, or a chore that moves much begins only after that.
 //
 // A store that is not usable is probed again after retryEvery, a usable one after probeEvery. A
 // store that was usable stays so while it is probed again: an outage is known when the probe says so.

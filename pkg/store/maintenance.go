@@ -36,7 +36,7 @@ func MaintenanceKeyName(s *v1alpha1.VMStateStore) string { return s.Name + "-mai
 
 func maintenanceChore() chore {
 	return chore{
-		task: v1alpha1.TaskMaintain, short: "maintain",
+		task: v1alpha1.TaskMaintain, mover: v1alpha1.MoverMaintenance, short: "maintain",
 		status: func(s *v1alpha1.VMStateStoreStatus) *v1alpha1.StoreTaskStatus {
 			if s.Maintenance == nil {
 				return nil

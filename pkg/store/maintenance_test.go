@@ -109,7 +109,7 @@ func TestMaintenanceJob(t *testing.T) {
 			{Secret: "main-repository-keys", Path: "/repository-keys", Optional: true},
 			{Secret: "main-maintenance-key", Path: "/maintenance-key", Optional: true},
 		},
-		Deadline: maintainLimit, Retries: 2,
+		Deadline: maintainLimit, Retries: 2, Store: "main",
 	}}}
 	if diff := cmp.Diff(want, Plan(in).Actions); diff != "" {
 		t.Errorf("only this Job sees the credential that deletes (-want +got):\n%s", diff)

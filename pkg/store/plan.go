@@ -15,6 +15,7 @@ import (
 	"github.com/vmstate/vmstate/pkg/conditions"
 	"github.com/vmstate/vmstate/pkg/job"
 	moverconfig "github.com/vmstate/vmstate/pkg/mover/config"
+	"github.com/vmstate/vmstate/pkg/queue"
 )
 
 const (
@@ -45,6 +46,10 @@ type Observed struct {
 	InUse []string
 	// Readers are the UIDs of restores that may be reading: they have not ended, or a pod of theirs has not.
 	Readers []string
+	// Queued are the backups and restores that wait for a mover of the store, or have been let in, and Movers those that
+	// there are; both only where the store bounds them.
+	Queued []queue.Candidate
+	Movers []queue.Mover
 }
 
 // Task is a Job and its report.
@@ -53,7 +58,9 @@ type Task struct {
 	Created time.Time
 	Failed  string
 	Pending string
-	Report  *v1alpha1.VMStateReportStatus
+	// NoRoom says that its pod waits for room, which is no failure.
+	NoRoom bool
+	Report *v1alpha1.VMStateReportStatus
 }
 
 func (t Task) outcome() v1alpha1.ReportOutcome {
@@ -92,12 +99,20 @@ func Plan(in Observed) Decision {
 	}
 	remember(in, &d)
 	notice(in, &d)
+	again := movers(in, &d)
+	if d = next(in, d); again > 0 && (d.RequeueAfter == 0 || again < d.RequeueAfter) {
+		d.RequeueAfter = again
+	}
+	return d
+}
+
+func next(in Observed, d Decision) Decision {
 	switch {
 	case in.Setup.Exists && !recorded(in) && in.Setup.outcome() != "":
 		return conclude(in, d)
 	case in.Setup.Exists && !recorded(in) && in.Setup.Failed != "":
 		return broken(in, d, "the setup Job failed: "+in.Setup.Failed)
-	case in.Setup.Exists && !recorded(in) && in.Now.Sub(in.Setup.Created) >= pendingLimit && in.Setup.Pending != "":
+	case in.Setup.Exists && !recorded(in) && in.Now.Sub(in.Setup.Created) >= pendingLimit && in.Setup.Pending != "" && !in.Setup.NoRoom:
 		return broken(in, d, "the setup Job does not start: "+in.Setup.Pending)
 	case in.Setup.Exists && !recorded(in):
 		return probing(in, d)

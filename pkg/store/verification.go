@@ -29,7 +29,7 @@ const (
 
 func verificationChore() chore {
 	return chore{
-		task: v1alpha1.TaskVerify, short: "verify",
+		task: v1alpha1.TaskVerify, mover: v1alpha1.MoverVerification, short: "verify",
 		status: func(s *v1alpha1.VMStateStoreStatus) *v1alpha1.StoreTaskStatus {
 			if s.Verification == nil {
 				return nil

@@ -42,6 +42,16 @@ func refusedCases() map[string]refusedCase {
 			yaml:   storeStart + `[]`,
 			want:   []refusal{{"spec.recipients", "Invalid value: 0: spec.recipients in body should have at least 1 items"}},
 		},
+		"MoreMoversOnANodeThanAtAll": {
+			reason: "a limit that bounds nothing is a slip",
+			yaml:   storeStart + `[age1x]` + "\n  limits: {movers: 2, moversPerNode: 3}",
+			want:   []refusal{{"spec.limits", "Invalid value: moversPerNode is more than movers, so that it would bound nothing: make it smaller, or leave it out"}},
+		},
+		"NegativeMovers": {
+			reason: "0 is no limit; less is nothing",
+			yaml:   storeStart + `[age1x]` + "\n  limits: {movers: -1}",
+			want:   []refusal{{"spec.limits.movers", "Invalid value: -1: spec.limits.movers in body should be greater than or equal to 0"}},
+		},
 		"CommitWithoutStore": {
 			reason: "a commit is in a store",
 			yaml:   "kind: VMStateBackup\nspec: {vmName: db, commit: {key: c/x, digest: ab, sequence: 1}}",
