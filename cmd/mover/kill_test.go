@@ -2,7 +2,6 @@ package main
 
 import (
 	"bytes"
-	"context"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -15,6 +14,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -26,6 +26,7 @@ import (
 	"github.com/vmstate/vmstate/pkg/job"
 	"github.com/vmstate/vmstate/pkg/mover"
 	"github.com/vmstate/vmstate/pkg/mover/config"
+	"github.com/vmstate/vmstate/pkg/objectstore/storetest"
 )
 
 // A mover that is to be killed is a process of its own: this test's binary, started
@@ -53,7 +54,7 @@ func child() int {
 		fmt.Fprintln(os.Stderr, err)
 		return exitRetry
 	}
-	return p.run(context.Background())
+	return p.serve()
 }
 
 // gate lets requests through to a server and kills a process at one of them.
@@ -66,6 +67,8 @@ type gate struct {
 	// starting is held while the victim is started, which sends requests at once.
 	starting sync.Mutex
 	victim   *os.Process
+	// sent are bytes that were put; from the first so many on, if that is not 0, the process is told to end.
+	sent, tell atomic.Int64
 }
 
 func newGate(t *testing.T, target string, transport http.RoundTripper) *gate {
@@ -80,6 +83,13 @@ func newGate(t *testing.T, target string, transport http.RoundTripper) *gate {
 		r.Out.Host = r.In.Host
 	}}
 	front := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodPut {
+			if g.sent.Add(r.ContentLength) >= g.tell.Load() && g.tell.Swap(0) > 0 {
+				g.starting.Lock()
+				_ = g.victim.Signal(syscall.SIGTERM)
+				g.starting.Unlock()
+			}
+		}
 		if g.count.Add(1) != g.kill.Load() {
 			pass.ServeHTTP(w, r)
 			return
@@ -221,6 +231,53 @@ func TestKilled(t *testing.T) {
 			t.Errorf("%s: %d bytes that are not those of the backup, %v", what, len(got), err)
 		}
 	})
+}
+
+// TestTerminated: an export whose pod is told to end, as by a drain, keeps what it has sent and says so; the next pod sends the
+// rest alone. An import goes on as well.
+func TestTerminated(t *testing.T) {
+	const size = 80 << 20
+	k := newKillable(t)
+	if code, got := k.run(t, v1alpha1.TaskSetup, "setup", k.setup()); code != exitDone {
+		t.Fatalf("setup: %+v", got)
+	}
+	k.mountKeys(t, keysName)
+	task := k.exportTask(t, v1alpha1.Moment{CutEnded: metav1.NowMicro()}, v1alpha1.VolumeFacts{Name: "root", Role: v1alpha1.RoleDisk})
+	image, content := filepath.Join(k.paths.Volumes, "root", "disk.img"), string(storetest.Bytes(5, size))
+	write(t, image, content)
+	twice := func(task v1alpha1.ReportTask, name string, c config.Config, tell func()) (v1alpha1.VMStateReportStatus, string) {
+		report := k.newReport(t, task, name)
+		read := func() v1alpha1.VMStateReportStatus {
+			if err := k.cluster.Client.Get(t.Context(), client.ObjectKeyFromObject(report), report); err != nil {
+				t.Fatal(err)
+			}
+			return report.Status
+		}
+		tell()
+		output := k.start(t, task, name, c)
+		if got := read(); got.Outcome != "" || got.Message != stoppedMessage {
+			t.Fatalf("%s was told to end, and reports %+v\n%s", name, got, output)
+		}
+		output += k.start(t, task, name, c)
+		got := read()
+		if got.Outcome != v1alpha1.OutcomeSucceeded || got.Message != "" {
+			t.Fatalf("%s: %+v\n%s", name, got, output)
+		}
+		return got, output
+	}
+	k.gate.sent.Store(0)
+	got, output := twice(v1alpha1.TaskExport, "export", config.Config{Store: &k.store, Export: task}, func() { k.gate.tell.Store(16 << 20) })
+	if again := k.gate.sent.Load() - size; again > 1<<20 || again < 0 {
+		t.Errorf("%d bytes were sent that need not have been\n%s", again, output)
+	}
+	write(t, image, "")
+	twice(v1alpha1.TaskImport, "import", config.Config{Store: &k.store, Import: &config.Import{
+		Commit: &config.Commit{Key: got.Export.Commit.Key, Digest: got.Export.Commit.Digest},
+		Disks:  []config.Disk{{Name: "root", Mode: config.Filesystem}}, Reader: "restore-uid",
+	}}, func() { k.gate.sent.Store(0); k.gate.tell.Store(1) }) // the pin is the first that it puts
+	if back, err := os.ReadFile(image); err != nil || string(back) != content {
+		t.Errorf("%d bytes came back, %v", len(back), err)
+	}
 }
 
 // TestSetupKilled kills setup at every request to the API server: the keys are kept once,

@@ -16,6 +16,7 @@ import (
 	"os/signal"
 	"runtime/debug"
 	"syscall"
+	"time"
 
 	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
@@ -25,6 +26,7 @@ import (
 	"github.com/vmstate/vmstate/pkg/job"
 	"github.com/vmstate/vmstate/pkg/mover"
 	"github.com/vmstate/vmstate/pkg/mover/config"
+	"github.com/vmstate/vmstate/pkg/repository"
 )
 
 const (
@@ -38,15 +40,38 @@ const memoryLimit = 176 << 20
 
 func main() {
 	debug.SetMemoryLimit(memoryLimit)
-	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
-	defer stop()
 	p, err := newProgram(os.Args[1:], os.Getenv)
 	if err != nil {
 		klog.ErrorS(err, "Cannot start")
 		klog.Flush()
 		os.Exit(exitFinal) // what it is told will be the same at the next try
 	}
-	os.Exit(p.run(ctx))
+	os.Exit(p.serve())
+}
+
+// stopWithin is what an export has to make what it has sent findable after it was told to stop: a part of the 30 seconds that
+// a pod has.
+const stopWithin = 20 * time.Second
+
+// serve runs until the task is done or the pod is told to end: its node is drained, or it was deleted. An export then ends by
+// itself, in time; all others at once.
+func (p *program) serve() int {
+	told, forget := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
+	defer forget()
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	p.env.Stop = told.Done()
+	go func() {
+		<-told.Done()
+		if p.task == "export" {
+			select {
+			case <-ctx.Done():
+			case <-time.After(stopWithin):
+			}
+		}
+		cancel()
+	}()
+	return p.run(ctx)
 }
 
 // program is one run of one task.
@@ -57,6 +82,7 @@ type program struct {
 	env     mover.Env
 	report  *reporter
 	objects *objects
+	notes   []string
 }
 
 var tasks = map[string]func(context.Context, *program) (v1alpha1.VMStateReportStatus, error){
@@ -97,8 +123,20 @@ func wire(task string, cluster *rest.Config, getenv func(string) string, paths m
 	}
 	p.report = newReporter(objects, getenv(job.EnvReport), getenv(job.EnvPodUID))
 	p.env.Progress, p.env.Holder = p.report.progress, newHolder(p.report)
-	p.env.Note = func(format string, args ...any) { klog.InfoS("Going on", "note", fmt.Sprintf(format, args...)) }
+	p.env.Note = p.note
 	return p, nil
+}
+
+// maxNotes is what a report has room for.
+const maxNotes = 20
+
+// note keeps what is said on the way for the report.
+func (p *program) note(format string, args ...any) {
+	text := shortened(fmt.Sprintf(format, args...))
+	klog.InfoS("Going on", "note", text)
+	if len(p.notes) < maxNotes {
+		p.notes = append(p.notes, text)
+	}
 }
 
 func mountPaths() mover.Paths {
@@ -125,8 +163,9 @@ func (p *program) run(ctx context.Context) int {
 	status, err := p.do(ctx, p)
 	stopProgress()
 	conclude(&status, p.task, err)
-	if ctx.Err() != nil && err != nil {
+	if err != nil && (ctx.Err() != nil || errors.Is(err, repository.ErrStopped)) {
 		klog.InfoS("Told to stop before the task was done", "task", p.task, "error", err.Error())
+		p.report.stopped(ctx)
 		return exitRetry // not a finding about the task
 	}
 	if err := p.report.finish(ctx, status); err != nil {

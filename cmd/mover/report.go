@@ -24,6 +24,12 @@ const progressEvery = 5 * time.Second
 // signal to stop: a result that is lost means that the task is done again.
 const finishWithin = 2 * time.Minute
 
+// stoppedMessage is no finding: the task is as it was, but for what is done of it.
+const stoppedMessage = "told to stop, as when the node is drained or the pod deleted; the next pod goes on with what is there"
+
+// sayWithin is what is left for saying so.
+const sayWithin = 5 * time.Second
+
 // reporter writes the status of the Job's VMStateReport.
 type reporter struct {
 	objects *objects
@@ -117,6 +123,16 @@ func (r *reporter) finish(ctx context.Context, status v1alpha1.VMStateReportStat
 			return errors.Join(ctx.Err(), err)
 		case <-time.After(time.Second):
 		}
+	}
+}
+
+// stopped says why the pod ends; the next one takes it back.
+func (r *reporter) stopped(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), sayWithin)
+	defer cancel()
+	err := r.patch(ctx, map[string]any{"message": stoppedMessage})
+	if err != nil {
+		klog.InfoS("Cannot say that the pod was told to stop", "error", err.Error())
 	}
 }
 

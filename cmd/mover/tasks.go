@@ -179,7 +179,7 @@ func importVolumes(ctx context.Context, p *program) (status v1alpha1.VMStateRepo
 	if err != nil {
 		return status, err
 	}
-	status.Import = &v1alpha1.ImportResult{}
+	status.Import = &v1alpha1.ImportResult{Notes: p.notes}
 	for _, v := range done {
 		status.Import.Volumes = append(status.Import.Volumes, v1alpha1.ImportedVolume(v))
 	}

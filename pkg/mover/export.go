@@ -150,6 +150,7 @@ func (x *export) spec(recipients repository.Recipients, full bool) repository.Ba
 		Damaged:    c.Damaged,
 		Progress:   x.progress,
 		Full:       full,
+		Stop:       x.env.Stop,
 	}
 	if c.Parent != nil {
 		spec.Parent = &repository.CommitRef{Key: c.Parent.Key, Digest: c.Parent.Digest}

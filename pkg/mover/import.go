@@ -33,6 +33,9 @@ type ImportedVolume struct {
 func Import(ctx context.Context, e Env, c config.Import, rootKey []byte) ([]ImportedVolume, error) {
 	i := &importing{env: e, config: c}
 	done, err := i.all(ctx, rootKey)
+	if i.repo != nil {
+		i.covered()
+	}
 	if i.pin != nil && (err == nil || Final(err)) {
 		if err := i.pin.Done(ctx); err != nil {
 			e.note("the pin on the backup stays until maintenance finds its reader gone: %v", err)
@@ -107,6 +110,14 @@ func (i *importing) open(ctx context.Context, rootKey []byte) (err error) {
 		return fmt.Errorf("%w: the backup has the disks %q, the task fills %q", ErrIncomplete, there, asked)
 	}
 	return i.repo.openData(ctx, i.commit)
+}
+
+// covered says that somebody put something over what the restore has read, in a bucket that keeps versions.
+func (i *importing) covered() {
+	if keys := i.repo.Covered(); len(keys) > 0 {
+		i.env.note("objects of the store (%d) have been overwritten or hidden since they were made, %q for one: their first versions were read; somebody has had the right to write there who should not",
+			len(keys), slices.Min(keys))
+	}
 }
 
 // hold pins the backup, with the repository's keys. A restore must not fail for want of them, or of the

@@ -77,6 +77,9 @@ type Env struct {
 	ReadBytesPerSecond int64
 	// Progress is called often and must not block; nil is allowed.
 	Progress func(Progress)
+	// Stop, once closed, has an export end with repository.ErrStopped as soon as what was sent can be found again;
+	// nil never does.
+	Stop <-chan struct{}
 	// Note is told what is not as it should be and stops nothing; nil is allowed.
 	Note func(format string, args ...any)
 	// Track reaches a driver's SnapshotMetadataService; nil dials it.

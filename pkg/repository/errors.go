@@ -35,6 +35,8 @@ var (
 	// ErrAborted: this run was ended for good by garbage collection; only a new
 	// backup can follow.
 	ErrAborted = commit.ErrAborted
+	// ErrStopped: the run was told to stop (BackupSpec.Stop); the next attempt takes over what was sent.
+	ErrStopped = errors.New("told to stop")
 	// ErrNewest: the newest backup of a chain is removed only if that is forced.
 	ErrNewest = errors.New("newest backup of its chain")
 	// ErrOtherBackup: a commit or session of this backup UID is there and describes

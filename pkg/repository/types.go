@@ -61,6 +61,9 @@ type BackupSpec struct {
 	// CheckpointEvery bounds how much time of a crashed attempt is sent again;
 	// 0 is one minute.
 	CheckpointEvery time.Duration
+	// Stop, once closed, ends AddBlock with ErrStopped behind the chunk that is being read, after all that was sent is in
+	// an index that the next attempt takes over; nil never does.
+	Stop <-chan struct{}
 }
 
 // Progress counts bytes of the volumes since Begin; Sent counts bytes stored,

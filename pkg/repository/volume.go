@@ -179,7 +179,27 @@ func (r *volumeRun) all(ctx context.Context) error {
 		if err := r.drain(ctx, maxQueue); err != nil {
 			return err
 		}
+		select {
+		case <-r.b.spec.Stop:
+			return r.stop(ctx)
+		default:
+		}
 	}
+}
+
+// stop makes what was sent findable for the next attempt.
+func (r *volumeRun) stop(ctx context.Context) error {
+	r.b.frames.submit()
+	if err := r.drain(ctx, 0); err != nil {
+		return err
+	}
+	if err := r.b.data.Close(); err != nil {
+		return err
+	}
+	if err := r.b.checkpoint(ctx); err != nil {
+		return err
+	}
+	return ErrStopped
 }
 
 func parentError(err error) error {

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"net/url"
 	"os"
 	"time"
 
@@ -34,7 +35,7 @@ type WebIdentity struct {
 const rereadEvery = 10 * time.Second
 
 // newCredentials chooses where credentials come from.
-func newCredentials(opt Options, transport http.RoundTripper) (*credentials.Credentials, error) {
+func newCredentials(opt Options, transport *http.Transport) (*credentials.Credentials, error) {
 	// The token service is reached the way the store is: same proxy, same trust.
 	client := &http.Client{Transport: transport, Timeout: time.Minute}
 	switch {
@@ -44,7 +45,7 @@ func newCredentials(opt Options, transport http.RoundTripper) (*credentials.Cred
 			GetWebIDTokenExpiry: opt.WebIdentity.token,
 		}}), nil
 	case opt.InstanceRole:
-		return credentials.New(&credentials.IAM{Client: client, Region: opt.Region}), nil
+		return credentials.New(newInstanceRole(opt, transport)), nil
 	case opt.Reread != nil:
 		return credentials.New(&rereading{read: opt.Reread}), nil
 	case opt.AccessKeyID == "" || opt.SecretAccessKey == "":
@@ -89,6 +90,30 @@ func (w *webIdentity) RetrieveWithCredContext(cc *credentials.CredContext) (cred
 	v, err := w.sts.RetrieveWithCredContext(cc)
 	if err != nil {
 		return v, fmt.Errorf("%w: security token service %s, role %q: %w", errCredentials, w.sts.STSEndpoint, w.of.RoleARN, err)
+	}
+	return v, nil
+}
+
+// instanceRole asks the metadata service of the node, or what the environment names in its place.
+type instanceRole struct{ iam credentials.IAM }
+
+// newInstanceRole never asks by way of a proxy: that would answer for the proxy's own node.
+func newInstanceRole(opt Options, transport *http.Transport) *instanceRole {
+	direct := transport.Clone()
+	direct.Proxy = nil
+	return &instanceRole{credentials.IAM{Client: &http.Client{Transport: direct, Timeout: time.Minute}, Region: opt.Region}}
+}
+
+func (r *instanceRole) Retrieve() (credentials.Value, error) { return r.RetrieveWithCredContext(nil) }
+func (r *instanceRole) IsExpired() bool                      { return r.iam.IsExpired() }
+
+func (r *instanceRole) RetrieveWithCredContext(cc *credentials.CredContext) (credentials.Value, error) {
+	v, err := r.iam.RetrieveWithCredContext(cc)
+	if _, away := errors.AsType[*url.Error](err); away { // it may answer at the next try
+		return v, fmt.Errorf("role of the node: %w", err)
+	}
+	if err != nil {
+		return v, fmt.Errorf("%w: role of the node: %w", errCredentials, err)
 	}
 	return v, nil
 }
