@@ -112,17 +112,26 @@ func asSeen(obj client.Object, resourceVersion string) error {
 		errors.New("it was changed since it was looked at"))
 }
 
+// sameClaim reads a claim of the owner's namespace; nil if it is gone, or another one has its name.
+func (e *executor) sameClaim(ctx context.Context, owner client.Object, name string, uid types.UID) (*corev1.PersistentVolumeClaim, error) {
+	claim, err := e.claim(ctx, owner.GetNamespace(), name)
+	switch {
+	case apierrors.IsNotFound(err):
+		return nil, nil
+	case err != nil:
+		return nil, fmt.Errorf("get claim %q: %w", name, err)
+	case claim.UID != uid:
+		return nil, nil
+	default:
+		return claim, nil
+	}
+}
+
 // labelState puts the label of firmware state on a claim, or takes it off if a names no VM.
 func (e *executor) labelState(ctx context.Context, owner client.Object, a action.LabelState) error {
-	claim, err := e.claim(ctx, owner.GetNamespace(), a.Claim)
-	if apierrors.IsNotFound(err) {
-		return nil
-	}
-	if err != nil {
-		return fmt.Errorf("get claim %q: %w", a.Claim, err)
-	}
-	if claim.UID != a.UID {
-		return nil
+	claim, err := e.sameClaim(ctx, owner, a.Claim, a.UID)
+	if claim == nil {
+		return err
 	}
 	if err := asSeen(claim, a.ResourceVersion); err != nil {
 		return err
@@ -141,15 +150,9 @@ var dataVolumes = schema.GroupVersionKind{Group: "cdi.kubevirt.io", Version: "v1
 
 // orphanDataVolume removes the DataVolume first: its controller would make the claim again.
 func (e *executor) orphanDataVolume(ctx context.Context, owner client.Object, a action.OrphanDataVolume) error {
-	claim, err := e.claim(ctx, owner.GetNamespace(), a.Claim)
-	if apierrors.IsNotFound(err) {
-		return nil
-	}
-	if err != nil {
-		return fmt.Errorf("get claim %q: %w", a.Claim, err)
-	}
-	if claim.UID != a.ClaimUID {
-		return nil
+	claim, err := e.sameClaim(ctx, owner, a.Claim, a.ClaimUID)
+	if claim == nil {
+		return err
 	}
 	dv := &unstructured.Unstructured{}
 	dv.SetGroupVersionKind(dataVolumes)
@@ -194,15 +197,9 @@ func (e *executor) setReclaimPolicy(ctx context.Context, a action.SetReclaimPoli
 // deleteReplaced makes sure, at the last moment and from the volume itself, that deleting
 // the claim deletes no data.
 func (e *executor) deleteReplaced(ctx context.Context, owner client.Object, a action.DeleteReplaced) error {
-	claim, err := e.claim(ctx, owner.GetNamespace(), a.Claim)
-	if apierrors.IsNotFound(err) {
-		return nil
-	}
-	if err != nil {
-		return fmt.Errorf("get claim %q: %w", a.Claim, err)
-	}
-	if claim.UID != a.UID {
-		return nil
+	claim, err := e.sameClaim(ctx, owner, a.Claim, a.UID)
+	if claim == nil {
+		return err
 	}
 	// One that had no volume when the restore began holds nothing that was the machine's.
 	if a.Volume != "" && claim.Spec.VolumeName != a.Volume {
@@ -259,15 +256,9 @@ func (e *executor) keepVolume(ctx context.Context, owner client.Object, a action
 
 // markKept writes on a kept claim what it must be known by when its restore is gone.
 func (e *executor) markKept(ctx context.Context, owner client.Object, a action.MarkKept) error {
-	claim, err := e.claim(ctx, owner.GetNamespace(), a.Claim)
-	if apierrors.IsNotFound(err) {
-		return nil
-	}
-	if err != nil {
-		return fmt.Errorf("get claim %q: %w", a.Claim, err)
-	}
-	if claim.UID != a.UID {
-		return nil
+	claim, err := e.sameClaim(ctx, owner, a.Claim, a.UID)
+	if claim == nil {
+		return err
 	}
 	before := claim.DeepCopy()
 	claim.Annotations = merged(claim.Annotations, map[string]string{
