@@ -206,7 +206,11 @@ func (e *Entries[E]) leaf(ctx context.Context, n uint64) (map[uint64]E, error) {
 	return l, nil
 }
 
-// Get returns the entry at an ordinal. It keeps each leaf that it has read.
+// maxLoaded bounds the leaves that Get keeps: 4 MiB of packs. When there are as many, it
+// begins anew.
+const maxLoaded = 64
+
+// Get returns the entry at an ordinal.
 func (e *Entries[E]) Get(ctx context.Context, ordinal uint64) (E, bool, error) {
 	n := e.leafOf(ordinal)
 	l, ok := e.loaded[n]
@@ -215,6 +219,9 @@ func (e *Entries[E]) Get(ctx context.Context, ordinal uint64) (E, bool, error) {
 		if l, err = e.leaf(ctx, n); err != nil {
 			var none E
 			return none, false, err
+		}
+		if len(e.loaded) == maxLoaded {
+			clear(e.loaded)
 		}
 		e.loaded[n] = l
 	}
