@@ -19,8 +19,9 @@ func TestReaders(t *testing.T) {
 	restore := func(name string, ended bool) string {
 		rs := &v1alpha1.VMStateRestore{
 			ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: w.store.Namespace},
-			Spec:       v1alpha1.VMStateRestoreSpec{Mode: v1alpha1.RestoreNewVM, Source: v1alpha1.RestoreSource{BackupRef: &v1alpha1.ObjectRef{Name: "b"}}},
+			Spec:       newVM,
 		}
+		rs.Spec.Source.BackupRef = &v1alpha1.ObjectRef{Name: "b"}
 		w.must(w.cluster.Client.Create(t.Context(), rs))
 		if ended {
 			now := metav1.Now()
