@@ -1,10 +1,13 @@
 package main
 
 import (
+	"bytes"
 	"context"
+	"crypto/sha256"
 	"encoding/base64"
 	"errors"
 	"fmt"
+	"path"
 	"slices"
 	"strings"
 	"time"
@@ -15,6 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/vmstate/vmstate/api/v1alpha1"
+	"github.com/vmstate/vmstate/pkg/repository"
 	"github.com/vmstate/vmstate/pkg/repository/keys"
 )
 
@@ -23,27 +27,39 @@ repository's signing key.
 
 The challenge in the store's status is opened here; the answer goes into its spec, and from there into the bucket.
 After the loss of the cluster the identity itself then tells the true repository from one that somebody has put in its
-place. The identity stays here.`
+place. The identity stays here.
+
+Whoever may change the store, or owns the bucket, could show you a repository of his own: you are told first which
+store, bucket and signing key it is, and asked. Compare the key with what a second person or place says, or give it
+with --signing-key, which is then compared here.`
+
+type proveFlags struct {
+	identities  []string
+	signingKey  string
+	yes, noWait bool
+}
 
 func (a *app) proveCommand() *cobra.Command {
-	var identities []string
-	var noWait bool
+	f := &proveFlags{}
 	cmd := &cobra.Command{
 		Use:   "prove STORE --identity FILE",
 		Short: "Show that an identity opens a store's backups, and vouch for its signing key",
 		Long:  aboutProve,
 		Args:  cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.prove(cmd.Context(), args[0], identities, noWait)
+			return a.prove(cmd.Context(), args[0], f)
 		},
 	}
-	cmd.Flags().StringSliceVar(&identities, "identity", nil, "file with an age identity of one of the store's recipients")
-	cmd.Flags().BoolVar(&noWait, "no-wait", false, "return once the answer is handed over")
+	flags := cmd.Flags()
+	flags.StringSliceVar(&f.identities, "identity", nil, "file with an age identity of one of the store's recipients")
+	flags.StringVar(&f.signingKey, "signing-key", "", "the repository's signing key as you keep it: another one is refused, and the same is not asked about")
+	flags.BoolVarP(&f.yes, "yes", "y", false, "do not ask")
+	flags.BoolVar(&f.noWait, "no-wait", false, "return once the answer is handed over")
 	return cmd
 }
 
-func (a *app) prove(ctx context.Context, name string, files []string, noWait bool) error {
-	ids, err := readIdentities(files)
+func (a *app) prove(ctx context.Context, name string, f *proveFlags) error {
+	ids, err := readIdentities(f.identities)
 	if err != nil {
 		return err
 	}
@@ -51,7 +67,7 @@ func (a *app) prove(ctx context.Context, name string, files []string, noWait boo
 	if err != nil {
 		return err
 	}
-	repository, err := keys.ParseID(s.Status.RepositoryID)
+	id, err := keys.ParseID(s.Status.RepositoryID)
 	if err != nil {
 		return &outcome{kind: errFailed, text: fmt.Sprintf("store %q has no repository yet", name), err: err, hint: "kubectl describe vmstatestore says what keeps it"}
 	}
@@ -59,26 +75,29 @@ func (a *app) prove(ctx context.Context, name string, files []string, noWait boo
 	if err != nil {
 		return fmt.Errorf("signing key of store %q: %w", name, err)
 	}
+	if err := a.agreeToVouch(s, root, f); err != nil {
+		return err
+	}
 	before := s.DeepCopy()
 	var proven []string
-	for _, id := range ids {
-		f := keys.Fingerprint(keys.RecipientOf(id))
-		at := slices.IndexFunc(s.Status.Challenges, func(c v1alpha1.RecipientChallenge) bool { return c.Recipient == f })
-		if at < 0 && !slices.Contains(s.Status.Proven, f) {
-			return noChallenge(s, f)
+	for _, identity := range ids {
+		of := keys.Fingerprint(keys.RecipientOf(identity))
+		at := slices.IndexFunc(s.Status.Challenges, func(c v1alpha1.RecipientChallenge) bool { return c.Recipient == of })
+		if at < 0 && !slices.Contains(s.Status.Proven, of) {
+			return noChallenge(s, of)
 		}
-		proven = append(proven, f)
+		proven = append(proven, of)
 		if at < 0 {
 			continue
 		}
-		p, err := keys.Prove(s.Status.Challenges[at].Challenge, id, repository, root)
+		p, err := keys.Prove(s.Status.Challenges[at].Challenge, identity, id, root)
 		if err != nil {
 			return err
 		}
-		s.Spec.Proofs = slices.DeleteFunc(s.Spec.Proofs, func(p v1alpha1.RootKeyProof) bool { return p.Recipient == f })
-		s.Spec.Proofs = append(s.Spec.Proofs, v1alpha1.RootKeyProof{Recipient: f, Proof: p.MAC[:], Answer: p.Answer[:]})
+		s.Spec.Proofs = slices.DeleteFunc(s.Spec.Proofs, func(p v1alpha1.RootKeyProof) bool { return p.Recipient == of })
+		s.Spec.Proofs = append(s.Spec.Proofs, v1alpha1.RootKeyProof{Recipient: of, Proof: p.MAC[:], Answer: p.Answer[:]})
 	}
-	return a.change(ctx, &storeChange{cluster: c, before: before, after: s, noWait: noWait, done: func(s *v1alpha1.VMStateStore) (string, bool) {
+	return a.change(ctx, &storeChange{cluster: c, before: before, after: s, noWait: f.noWait, done: func(s *v1alpha1.VMStateStore) (string, bool) {
 		for _, f := range proven {
 			if !slices.Contains(s.Status.Proven, f) {
 				return "", false
@@ -87,6 +106,26 @@ func (a *app) prove(ctx context.Context, name string, files []string, noWait boo
 		return fmt.Sprintf("store %s/%s: the identity %s opens its backups, and vouches for the signing key %s",
 			s.Namespace, s.Name, strings.Join(proven, ", "), s.Status.SigningKey), true
 	}})
+}
+
+// agreeToVouch shows what the identity is about to vouch for, for as long as it is used, and asks. A key that the person
+// keeps needs no question: it is that one or it is refused.
+func (a *app) agreeToVouch(s *v1alpha1.VMStateStore, root []byte, f *proveFlags) error {
+	mine, err := (&storeFlags{signingKey: f.signingKey}).rootKey()
+	if err != nil {
+		return err
+	}
+	sum := sha256.Sum256(root)
+	fmt.Fprintf(a.err, "The identity is about to vouch for this repository:\n  store        %s/%s\n  bucket       %s at %s\n  repository   %s\n  signing key  %s\n  fingerprint  SHA256:%x\n",
+		s.Namespace, s.Name, path.Join(s.Spec.S3.Bucket, s.Spec.S3.Prefix), s.Spec.S3.Endpoint, s.Status.RepositoryID, s.Status.SigningKey, sum)
+	switch {
+	case mine != nil && !bytes.Equal(mine, root):
+		return fmt.Errorf("%w: the signing key of store %s/%s is not the one that you gave: nothing was done", repository.ErrNotAuthentic, s.Namespace, s.Name)
+	case mine != nil, f.yes:
+		return nil
+	default:
+		return a.confirm("Is that the signing key of your repository?")
+	}
 }
 
 func noChallenge(s *v1alpha1.VMStateStore, fingerprint string) error {

@@ -28,7 +28,7 @@ func (j *setupJob) update(ts *testscript.TestScript, name string, change func(*v
 	ts.Check(j.cluster.Status().Update(context.Background(), s))
 }
 
-// challenge STORE IDENTITY writes the challenge for the identity in the file into the store's status.
+// challenge STORE IDENTITY writes the challenge for the identity in the file into the store's status, and sets SIGNING_KEY.
 func (j *setupJob) challenge(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 2 {
 		ts.Fatalf("usage: challenge STORE IDENTITY")
@@ -44,6 +44,7 @@ func (j *setupJob) challenge(ts *testscript.TestScript, neg bool, args []string)
 	ts.Check(repository.Init(context.Background(), j.store, j.keys, j.recipients))
 	challenge, err := j.keys.Challenge(recipient)
 	ts.Check(err)
+	ts.Setenv("SIGNING_KEY", base64.StdEncoding.EncodeToString(j.keys.SigningKey()))
 	j.update(ts, args[0], func(s *v1alpha1.VMStateStore) {
 		s.Status.RepositoryID = j.keys.Repository().String()
 		s.Status.SigningKey = base64.StdEncoding.EncodeToString(j.keys.SigningKey())

@@ -279,6 +279,9 @@ func (u *unlocking) asMeant(ctx context.Context, c *repository.Commit) error {
 		if vm != source.VM {
 			return wrong("one of %s instead of %s", vm, source.VM)
 		}
+		if known, err := u.knownAs(ctx, c.VM.UID); err != nil || known != "" && known != c.VM.Name {
+			return errors.Join(err, wrong("its record says %s, and the virtual machine with its UID is known here as %q", vm, known))
+		}
 		return nil
 	}
 	b, err := u.backup(ctx)
@@ -289,6 +292,20 @@ func (u *unlocking) asMeant(ctx context.Context, c *repository.Commit) error {
 		return wrong("%s is not that of backup %q", shortID(c.Digest), b.Name)
 	}
 	return nil
+}
+
+// knownAs is the name of the virtual machine that the backups of this namespace say has that UID; "" if none does.
+func (u *unlocking) knownAs(ctx context.Context, uid string) (string, error) {
+	list := &v1alpha1.VMStateBackupList{}
+	if err := u.cluster.List(ctx, list, client.InNamespace(u.restore.Namespace)); err != nil {
+		return "", fmt.Errorf("list backups: %w", err)
+	}
+	for i := range list.Items {
+		if vm := list.Items[i].Status.VM; vm != nil && string(vm.UID) == uid {
+			return list.Items[i].Spec.VMName, nil
+		}
+	}
+	return "", nil
 }
 
 // signed says how the root key is known, and whether that needs nobody's judgement. A VMStateStore alone is no proof:
@@ -328,8 +345,11 @@ func (u *unlocking) agree(found *repository.Answer, runs int) error {
 	a, c := u.app, found.Commit
 	signed, _ := u.signed(found)
 	fmt.Fprintf(a.err, "Restore %s/%s (%s) asks for the keys of this backup:\n", u.restore.Namespace, u.restore.Name, u.restore.Spec.Mode)
-	fmt.Fprintf(a.err, "  VM      %s/%s\n  backup  %s/%s\n  taken   %s\n  digest  %s\n  %s\n", c.VM.Namespace, c.VM.Name,
+	fmt.Fprintf(a.err, "  VM      %s/%s (UID %s)\n  backup  %s/%s\n  taken   %s\n  digest  %s\n  %s\n", c.VM.Namespace, c.VM.Name, c.VM.UID,
 		c.Backup.Namespace, c.Backup.Name, stamp(c.Created.UTC()), c.Digest, signed)
+	if n := len(found.Unnamed); n > 0 {
+		fmt.Fprintf(a.err, "  %d of the runs that it needs have no record of their own any more: they are of the machine with that UID, and this record alone says its name.\n", n)
+	}
 	fmt.Fprintf(a.err, "  The keys open all data of the runs that it needs, %d or more, and no other backup's.\n", runs)
 	if u.flags.yes {
 		return nil

@@ -119,19 +119,48 @@ func (r *reading) ask(ctx context.Context, q *ticket.Request, accept func(*ticke
 		if err != nil {
 			return fmt.Errorf("wait for a ticket: %w", err)
 		}
-		t, err := ticket.Open(sealed, r.identity, ticket.IDOf(body), time.Now())
-		if err == nil {
-			err = t.Covers(q)
+		t, wrong := ticket.Open(sealed, r.identity, ticket.IDOf(body), time.Now())
+		if wrong == nil {
+			wrong = t.Covers(q)
 		}
-		if err == nil {
-			err = accept(t)
+		if wrong == nil {
+			wrong, err = r.compare(ctx, func() error { return accept(t) })
 		}
-		if err == nil {
-			return nil
+		if wrong == nil || err != nil {
+			return err
 		}
-		if ctx.Err() != nil {
-			return ctx.Err()
+		refusal = wrong.Error()
+	}
+}
+
+const (
+	// storePause is the first pause after a store did not answer while a ticket was looked at; it doubles up to longestStorePause.
+	storePause        = 500 * time.Millisecond
+	longestStorePause = 30 * time.Second
+	// storeAway is how long a ticket is kept for a store that does not answer: somebody has typed for it.
+	storeAway = 15 * time.Minute
+)
+
+// compare has the keys of a ticket compared with what the store names. wrong is what is the matter with the ticket; err
+// is about the store, and says nothing about the ticket: where another try may cure it, it is tried again.
+func (r *reading) compare(ctx context.Context, accept func() error) (wrong, err error) {
+	began := time.Now()
+	for pause := storePause; ; pause = min(2*pause, longestStorePause) {
+		err := accept()
+		switch {
+		case err == nil:
+			return nil, nil
+		case ctx.Err() != nil:
+			return nil, ctx.Err()
+		case errors.Is(err, repository.ErrNotAuthentic), errors.Is(err, repository.ErrNoIdentity):
+			return err, nil
+		case Final(err), time.Since(began) >= storeAway:
+			return nil, fmt.Errorf("compare the ticket with the store: %w", err)
 		}
-		refusal = err.Error()
+		select {
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		case <-time.After(pause):
+		}
 	}
 }

@@ -13,6 +13,8 @@ import (
 	"filippo.io/age"
 
 	"github.com/vmstate/vmstate/pkg/mover/config"
+	"github.com/vmstate/vmstate/pkg/objectstore"
+	"github.com/vmstate/vmstate/pkg/objectstore/faultstore"
 	"github.com/vmstate/vmstate/pkg/repository"
 	"github.com/vmstate/vmstate/pkg/repository/keys"
 	"github.com/vmstate/vmstate/pkg/repository/ticket"
@@ -161,6 +163,40 @@ func TestUnlockRefuses(t *testing.T) {
 			}
 			if len(h.refusals) != 1 || !strings.Contains(h.refusals[0], tc.says) {
 				t.Errorf("refusals %q, want one that says %q", h.refusals, tc.says)
+			}
+		})
+	}
+}
+
+// TestUnlockStoreAway: a store that does not answer while a ticket is looked at says nothing about the ticket. It is asked
+// again, and the ticket is taken; one that will not answer without somebody's doing ends the task with its own error.
+func TestUnlockStoreAway(t *testing.T) {
+	for name, index := range map[string]bool{"IndexKeys": true, "DataKeys": false} {
+		t.Run(name, func(t *testing.T) {
+			for _, kind := range []error{objectstore.ErrUnreachable, objectstore.ErrDenied} {
+				p, h, _, task := locked(t)
+				faults := faultstore.New(p.Store, faultstore.Faults{})
+				p.Store = faults
+				left := 0
+				h.spoil = func(q *ticket.Request, _ *ticket.Ticket) ([]byte, bool) {
+					if (q.Commit == nil) == index {
+						left = 2
+						faults.Set(faultstore.Faults{Before: func(faultstore.Call) error {
+							if left--; left < 0 {
+								return nil
+							}
+							return kind
+						}})
+					}
+					return nil, false
+				}
+				_, err := Import(t.Context(), p.Env, task, nil)
+				if len(h.refusals) > 0 || left >= 0 && kind == objectstore.ErrUnreachable {
+					t.Errorf("%v: refused with %q, %d failures left", kind, h.refusals, left)
+				}
+				if kind == objectstore.ErrUnreachable && err != nil || kind == objectstore.ErrDenied && !errors.Is(err, kind) {
+					t.Errorf("%v: import ends with %v", kind, err)
+				}
 			}
 		})
 	}

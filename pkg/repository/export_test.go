@@ -174,3 +174,11 @@ func (b *Backup) AddFull(ctx context.Context, name string, leaves int64) (size i
 	b.readings = append(b.readings, commit.Reading{})
 	return record.Size, err
 }
+
+// Borrow has the key table name the data key of another run as this attempt's.
+func (b *Backup) Borrow(commitment [32]byte) { b.commitment = commitment }
+
+// KeyTable are the entries of a backup's key table.
+func (r *Repository) KeyTable(ctx context.Context, c *Commit) ([]index.DataKey, error) {
+	return r.neededKeys(ctx, c)
+}

@@ -100,7 +100,22 @@ func (r *Repository) signedCommit(ctx context.Context, ref CommitRef) (*opened, 
 	if o.record, o.header, err = commit.Open(o.epoch, object, want); err != nil {
 		return nil, err
 	}
-	return o, nil
+	return o, o.belongs()
+}
+
+// belongs is ErrNotAuthentic for a record whose subject has its backups elsewhere: whoever can sign and seal could
+// otherwise have the runs of one virtual machine taken for those of another. Nobody can make a UID for a name.
+func (o *opened) belongs() error {
+	vm, backup := o.record.VM, o.record.Backup
+	switch {
+	case o.epoch.VM(vm.UID) != o.header.VM:
+		return fmt.Errorf("%w: it says that it is of virtual machine %s/%s (UID %s), whose backups are not in this chain",
+			ErrNotAuthentic, vm.Namespace, vm.Name, vm.UID)
+	case o.epoch.Run(o.header.VM, backup.UID) != o.header.Origin.Run:
+		return fmt.Errorf("%w: it says that it is backup %s/%s (UID %s), whose run is another one", ErrNotAuthentic, backup.Namespace, backup.Name, backup.UID)
+	default:
+		return nil
+	}
 }
 
 // Commits yields all backups in the store, by VM and sequence. A damaged record is

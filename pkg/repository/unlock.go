@@ -13,6 +13,7 @@ import (
 	"filippo.io/age"
 
 	"github.com/vmstate/vmstate/pkg/objectstore"
+	"github.com/vmstate/vmstate/pkg/repository/commit"
 	"github.com/vmstate/vmstate/pkg/repository/index"
 	"github.com/vmstate/vmstate/pkg/repository/keys"
 	"github.com/vmstate/vmstate/pkg/repository/layout"
@@ -179,11 +180,33 @@ func (r *Repository) DataRequests(ctx context.Context, c *Commit, restore, recip
 				return nil, err
 			}
 		}
+		if err := readOwn(ctx, files, o, entry); err != nil {
+			return nil, err
+		}
 		if err := p.add(entry.Origin, files.Excerpt()); err != nil {
 			return nil, err
 		}
 	}
 	return p.all, nil
+}
+
+// readOwn reads the record of the backup that a run was made for: it says of which virtual machine it is. One that is
+// gone or cannot be shown says nothing, and the holder is told so.
+func readOwn(ctx context.Context, files objectstore.Store, o *opened, entry index.DataKey) error {
+	key := ownRecord(o, entry)
+	if key == o.ref.Key {
+		return nil
+	}
+	_, err := objectstore.Get(ctx, files, key, commit.MaxObject)
+	if err = readError(err); err != nil && !isOfOne(err) && !errors.Is(err, objectstore.ErrNotFound) && !errors.Is(err, ticket.ErrTooMuch) {
+		return fmt.Errorf("get %q: %w", key, err)
+	}
+	return nil
+}
+
+// ownRecord is the key of the record of the backup that a run was made for.
+func ownRecord(o *opened, entry index.DataKey) string {
+	return layout.Commit(o.header.VM, entry.Sequence, entry.Origin.Run)
 }
 
 // pages are requests that are being filled.
@@ -253,6 +276,9 @@ type Answer struct {
 	// request is about the repository that he knows: key files are no secret, and whoever can read a bucket can show
 	// them as part of a repository of his own, with the same id, and have them opened for him.
 	Vouched bool
+	// Unnamed are the runs that no record of their own names any more: it was removed, is lost, or was not shown. They
+	// are of the virtual machine whose UID the backup's record tells, and only that record tells its name.
+	Unnamed []keys.ID
 }
 
 // AnswerTo opens the keys that a request asks for, from what is in it alone. A request for keys that its backup does
@@ -303,9 +329,40 @@ func (r *Repository) answerData(ctx context.Context, q *ticket.Request, a *Answe
 			return fmt.Errorf("%w: the request asks for the key of run %s, which backup %q does not need",
 				ErrNotAuthentic, origin.Run, a.Commit.Key)
 		}
+		if err := r.named(ctx, o, needed[at], a); err != nil {
+			return err
+		}
 		if a.Data[origin], err = d.read(ctx, needed[at]); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// named is ErrNotAuthentic if a run that a backup names is not of its own chain: a later one's, or one whose own record
+// is another virtual machine's. That a key is of the chain at all is in its commitment, which nobody can make without it.
+func (r *Repository) named(ctx context.Context, o *opened, entry index.DataKey, a *Answer) error {
+	run, key := entry.Origin.Run, ownRecord(o, entry)
+	if entry.Sequence > o.header.Sequence {
+		return fmt.Errorf("%w: backup %q names run %s, which was made for a later one (%d)", ErrNotAuthentic, o.ref.Key, run, entry.Sequence)
+	}
+	if key == o.ref.Key {
+		return nil
+	}
+	own, err := r.readCommit(ctx, CommitRef{Key: key})
+	switch {
+	case errors.Is(err, ErrAborted), err != nil && isOfOne(err), errors.Is(err, objectstore.ErrNotFound):
+		if !slices.Contains(a.Unnamed, run) {
+			a.Unnamed = append(a.Unnamed, run)
+		}
+		return nil
+	case err != nil:
+		return err
+	case own.record.VM != o.record.VM:
+		theirs, mine := own.record.VM, o.record.VM
+		return fmt.Errorf("%w: backup %q says that it is of %s/%s, and names run %s, which is of %s/%s",
+			ErrNotAuthentic, o.ref.Key, mine.Namespace, mine.Name, run, theirs.Namespace, theirs.Name)
+	default:
+		return nil
+	}
 }
