@@ -9,6 +9,7 @@ import (
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
@@ -122,3 +123,37 @@ func TestStore(t *testing.T) {
 
 // retryAfter is more than a failing store is left alone.
 const retryAfter = 3 * time.Minute
+
+// TestStoreSetBack: what was seen of a store's signing keys is kept. A bucket that shows less makes the store unusable,
+// and nobody who writes its status makes it forget but by removing all of it.
+func TestStoreSetBack(t *testing.T) {
+	w := newStoreWorld(t)
+	shows := func(epoch int64, key string) v1alpha1.VMStateReportStatus {
+		return v1alpha1.VMStateReportStatus{Outcome: v1alpha1.OutcomeSucceeded, Setup: &v1alpha1.SetupResult{
+			Findings: []v1alpha1.Finding{}, ChecksumMode: "CRC32C", RepositoryID: "r1", SigningKey: "k1", Writable: true,
+			Trust: &v1alpha1.TrustMark{KeyEpoch: epoch, SigningKey: key},
+		}}
+	}
+	w.until(v1alpha1.ReasonProbed, shows(2, "b"))
+	for _, other := range []v1alpha1.VMStateReportStatus{shows(1, "a"), shows(2, "c")} {
+		w.ahead += 2 * time.Hour
+		w.until(v1alpha1.ReasonKeysSetBack, other)
+		if got := w.store.Status.Trust; got == nil || got.KeyEpoch != 2 || got.SigningKey != "b" {
+			t.Errorf("the store remembers %+v", got)
+		}
+		w.store.Status.Trust = other.Setup.Trust
+		if err := w.cluster.Client.Status().Update(t.Context(), w.store); !apierrors.IsInvalid(err) {
+			t.Errorf("it was made to forget: %v", err)
+		}
+		w.ahead += retryAfter
+		w.until(v1alpha1.ReasonProbed, shows(2, "b")) // the object was brought back
+	}
+	w.ahead += 2 * time.Hour
+	w.until(v1alpha1.ReasonProbed, shows(3, "d"))
+	kube.Eventually(t, time.Minute, func() error {
+		if w.pass(shows(3, "d")); w.store.Status.Trust.KeyEpoch != 3 {
+			return fmt.Errorf("the store remembers %+v", w.store.Status.Trust)
+		}
+		return nil
+	})
+}

@@ -168,6 +168,8 @@ const (
 	ReasonSetupFailed = "SetupFailed"
 	// ReasonKeysSuperseded: the keys here are of an epoch that is over.
 	ReasonKeysSuperseded = "KeysSuperseded"
+	// ReasonKeysSetBack: the bucket does not show what was seen of the repository's signing keys (status.trust).
+	ReasonKeysSetBack = "KeysSetBack"
 	// ReasonNotProven: nobody has shown yet that an identity opens the backups; the message is the command to type.
 	ReasonNotProven = "NotProven"
 	// ReasonProvenByHolder: an identity was shown to open the backups.

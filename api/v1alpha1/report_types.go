@@ -121,6 +121,9 @@ type SetupResult struct {
 	// +optional
 	// +listType=set
 	Proven []string `json:"proven,omitempty"`
+	// trust is what the store shows of its signing keys.
+	// +optional
+	Trust *TrustMark `json:"trust,omitempty"`
 }
 
 // ExportedVolume is one volume in a commit.

@@ -225,6 +225,17 @@ type MaintenanceSpec struct {
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=720
 	IntervalHours int32 `json:"intervalHours,omitempty"`
+	// lost are records of backups (c/<machine>/<sequence>-<run>) and folders of runs (r/<machine>/<run>/) that are lost
+	// for good, as status.maintenance.held and status.catalogue.findings name them: what somebody has deleted in the
+	// bucket by hand, for instance. While one is missing that is not named here nothing of its virtual machine is
+	// removed, since a list that lacks it cannot be relied on. What is named is not restored by that, nor deleted: what
+	// nothing needs without it goes from the next passes on.
+	// +optional
+	// +listType=set
+	// +kubebuilder:validation:MaxItems=100
+	// +kubebuilder:validation:items:MaxLength=128
+	// +kubebuilder:validation:XValidation:rule="self.all(k, k.matches('^c/[0-9a-f]{32}/[0-9]{10,20}-[0-9a-f]{32}$') || k.matches('^r/[0-9a-f]{32}/[0-9a-f]{32}/$'))",message="each entry of lost is the key of a backup's record (c/<machine>/<sequence>-<run>) or the folder of a run (r/<machine>/<run>/), as status.maintenance.held names it"
+	Lost []string `json:"lost,omitempty"`
 	// suspend stops maintenance; backups that wait for their removal go on waiting.
 	// +optional
 	Suspend bool `json:"suspend,omitempty"`

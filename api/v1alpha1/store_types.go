@@ -172,6 +172,35 @@ type RecipientChallenge struct {
 	Challenge []byte `json:"challenge"`
 }
 
+// TrustMark is the most that was seen of a repository's signing keys.
+// +kubebuilder:validation:XValidation:rule="self.keyEpoch > oldSelf.keyEpoch || self.keyEpoch == oldSelf.keyEpoch && self.signingKey == oldSelf.signingKey",message="what was seen of a store's signing keys only goes forward: who has judged that it was wrong removes all of status.trust"
+type TrustMark struct {
+	// keyEpoch is the latest epoch.
+	// +kubebuilder:validation:Minimum=1
+	KeyEpoch int64 `json:"keyEpoch"`
+	// signingKey of that epoch, in base64.
+	// +kubebuilder:validation:MaxLength=44
+	SigningKey string `json:"signingKey"`
+	// distrust are the latest words on epochs whose signing key is distrusted.
+	// +optional
+	// +listType=map
+	// +listMapKey=epoch
+	// +kubebuilder:validation:MaxItems=1000
+	Distrust []DistrustMark `json:"distrust,omitempty"`
+}
+
+// DistrustMark is the latest word on a distrusted epoch that was seen in a store.
+type DistrustMark struct {
+	// epoch that it is about.
+	Epoch int64 `json:"epoch"`
+	// number of the word in the store.
+	// +kubebuilder:validation:Minimum=1
+	Number int64 `json:"number"`
+	// digest of the word in lower-case hexadecimal.
+	// +kubebuilder:validation:MaxLength=64
+	Digest string `json:"digest"`
+}
+
 // FindingOutcome is what a check found.
 // +kubebuilder:validation:Enum=OK;Warning;Failed
 type FindingOutcome string
@@ -233,6 +262,11 @@ type VMStateStoreStatus struct {
 	// keyEpoch of the keys in that Secret.
 	// +optional
 	KeyEpoch int64 `json:"keyEpoch,omitempty"`
+	// trust is the most that was seen here of the repository's signing keys, and of what is distrusted. It only goes
+	// forward. A bucket that does not show all of it was set back or replaced: nothing is read from it or written to
+	// it until it does (Ready KeysSetBack).
+	// +optional
+	Trust *TrustMark `json:"trust,omitempty"`
 	// challenges for the recipients whose identity has not shown yet that it opens what is written here.
 	// +optional
 	// +listType=map

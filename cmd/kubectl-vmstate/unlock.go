@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/vmstate/vmstate/api/v1alpha1"
+	"github.com/vmstate/vmstate/pkg/mover"
 	"github.com/vmstate/vmstate/pkg/repository"
 	"github.com/vmstate/vmstate/pkg/repository/ticket"
 	"github.com/vmstate/vmstate/pkg/restore"
@@ -112,7 +113,9 @@ func (u *unlocking) signingKey(ctx context.Context) ([]byte, error) {
 	s, err := u.storeObject(ctx)
 	if err == nil {
 		u.store = s.Name
-		u.known.Epoch, u.known.Distrusted = store.Known(s)
+		if u.known, err = mover.Known(*store.Config(s)); err != nil {
+			return nil, fmt.Errorf("status.trust of store %q: %w", s.Name, err)
+		}
 	}
 	switch {
 	case u.flags.signingKey != "" && client.IgnoreNotFound(err) == nil:

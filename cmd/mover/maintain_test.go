@@ -159,6 +159,47 @@ func TestMaintainJob(t *testing.T) {
 	}
 }
 
+// TestMaintainLost: a record that somebody deleted by hand holds up the cleaning of its machine until it is said to be
+// lost; then what only it needed goes, and the other backup stays whole.
+func TestMaintainLost(t *testing.T) {
+	c := newCleaned(t, s3.Bucket{})
+	if err := c.bucket.Delete(t.Context(), c.goes.Key); err != nil {
+		t.Fatal(err)
+	}
+	var sessions []string
+	pass := func(name string, lost ...string) v1alpha1.MaintenanceResult {
+		_, got := c.run(t, v1alpha1.TaskMaintain, name, config.Config{Store: &c.store, Maintain: &config.Maintain{
+			Known: []config.Commit{{Key: c.goes.Key, Digest: c.goes.Digest}, {Key: c.stays.Key, Digest: c.stays.Digest}}, Lost: lost, Ended: sessions,
+			IntervalSeconds: 1, KeySecretName: maintenanceKeyName,
+		}})
+		if got.Maintenance == nil {
+			t.Fatalf("%s: %s", name, got.Message)
+		}
+		c.mount(t, maintenanceKeyName, c.paths.MaintenanceKey)
+		sessions = got.Maintenance.Sessions
+		t.Logf("%s: %+v", name, *got.Maintenance)
+		time.Sleep(2 * time.Second)
+		return *got.Maintenance
+	}
+	if held := pass("maintain-1").Held; len(held) != 1 || !strings.Contains(held[0].Message, c.goes.Key) || !strings.Contains(held[0].Message, "lost for good") {
+		t.Errorf("held: %+v; want the machine whose record is gone, with that record", held)
+	}
+	freed := int64(0)
+	for _, name := range []string{"maintain-2", "maintain-3", "maintain-4"} {
+		r := pass(name, c.goes.Key)
+		if len(r.Held) > 0 {
+			t.Errorf("%s: held although it is said to be lost: %+v", name, r.Held)
+		}
+		freed += r.FreedBytes
+	}
+	if freed < 3<<20 {
+		t.Errorf("%d bytes were freed, want what the lost backup alone needed", freed)
+	}
+	if !c.restored(t, c.stays, c.disk) {
+		t.Error("the backup that stays does not restore")
+	}
+}
+
 // TestMaintainLocked: what is locked waits, is told, and restores; its locks run out, while those
 // of the other backup are extended.
 func TestMaintainLocked(t *testing.T) {

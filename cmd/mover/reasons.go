@@ -33,6 +33,7 @@ var reasons = []struct {
 	{firmware.ErrUnusable, v1alpha1.ReasonStateDamaged},
 	{repository.ErrWrongIdentity, v1alpha1.ReasonWrongIdentity},
 	{keys.ErrIdentity, v1alpha1.ReasonWrongIdentity},
+	{repository.ErrSetBack, v1alpha1.ReasonKeysSetBack},
 	{repository.ErrForeign, v1alpha1.ReasonKeysElsewhere},
 	{repository.ErrNotAuthentic, v1alpha1.ReasonNotAuthentic},
 }

@@ -2,6 +2,8 @@ package main
 
 import (
 	"context"
+	"encoding/base64"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -38,7 +40,9 @@ func (p *program) open() (rootKey []byte, err error) {
 		return nil, err
 	}
 	p.env.ReadBytesPerSecond, p.env.Lock = p.config.Store.ReadBytesPerSecond, p.config.Store.Lock
-	p.env.Known = repository.Known{Epoch: p.config.Store.KeyEpoch, Distrusted: p.config.Store.Distrusted}
+	if p.env.Known, err = mover.Known(*p.config.Store); err != nil {
+		return nil, err
+	}
 	return mover.RootKey(*p.config.Store)
 }
 
@@ -50,12 +54,15 @@ func setup(ctx context.Context, p *program) (status v1alpha1.VMStateReportStatus
 	if err != nil {
 		return status, err
 	}
+	if p.env.Known, err = mover.Known(*p.config.Store); err != nil {
+		return status, err
+	}
 	keeper := secretKeeper{p.objects, p.config.Setup.KeysSecretName}
 	result, err := mover.Setup(ctx, p.env, *p.config.Setup, s3store.Target(opt), keeper)
 	status.Setup = &v1alpha1.SetupResult{
 		Findings: []v1alpha1.Finding{}, ChecksumMode: result.Probe.Checksum,
 		RepositoryID: result.RepositoryID, SigningKey: result.SigningKey, Writable: result.Writable,
-		Superseded: result.Superseded, Proven: result.Proven,
+		Superseded: result.Superseded, Proven: result.Proven, Trust: trustMark(result.Trust),
 	}
 	for _, recipient := range slices.Sorted(maps.Keys(result.Challenges)) {
 		status.Setup.Challenges = append(status.Setup.Challenges, v1alpha1.RecipientChallenge{
@@ -68,6 +75,18 @@ func setup(ctx context.Context, p *program) (status v1alpha1.VMStateReportStatus
 		})
 	}
 	return status, err
+}
+
+// trustMark is what the manager keeps of a store's signing keys; nil if nothing was found.
+func trustMark(k repository.Known) *v1alpha1.TrustMark {
+	if k.Epoch == 0 {
+		return nil
+	}
+	out := &v1alpha1.TrustMark{KeyEpoch: int64(k.Epoch), SigningKey: base64.StdEncoding.EncodeToString(k.SigningKey)}
+	for _, w := range k.Words {
+		out.Distrust = append(out.Distrust, v1alpha1.DistrustMark{Epoch: int64(w.Epoch), Number: int64(w.Number), Digest: hex.EncodeToString(w.Digest[:])})
+	}
+	return out
 }
 
 func export(ctx context.Context, p *program) (status v1alpha1.VMStateReportStatus, err error) {

@@ -30,10 +30,10 @@ func (e Env) openForRecords(ctx context.Context, rootKey []byte) (*repository.Re
 		if err != nil {
 			return nil, err
 		}
-		return repository.OpenWithIdentities(ctx, e.Store, ids, rootKey)
+		return e.expecting(ctx)(repository.OpenWithIdentities(ctx, e.Store, ids, rootKey))
 	}
 	if err != nil {
 		return nil, err
 	}
-	return repository.OpenWithKeys(ctx, e.Store, k)
+	return e.expecting(ctx)(repository.OpenWithKeys(ctx, e.Store, k))
 }

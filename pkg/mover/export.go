@@ -129,7 +129,7 @@ func (x *export) begin(ctx context.Context, full bool) (*repository.Backup, erro
 	if err != nil {
 		return nil, err
 	}
-	repo, err := repository.OpenWithKeys(ctx, x.env.Store, k)
+	repo, err := x.env.expecting(ctx)(repository.OpenWithKeys(ctx, x.env.Store, k))
 	if err != nil {
 		return nil, fmt.Errorf("open repository: %w", err)
 	}

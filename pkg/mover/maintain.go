@@ -36,7 +36,7 @@ func Maintain(ctx context.Context, e Env, c config.Maintain, now time.Time, keep
 	if err != nil {
 		return out, err
 	}
-	repo, err := repository.OpenWithKeys(ctx, e.Store, k)
+	repo, err := e.expecting(ctx)(repository.OpenWithKeys(ctx, e.Store, k))
 	if err != nil {
 		return out, fmt.Errorf("open repository: %w", err)
 	}
@@ -54,6 +54,7 @@ func Maintain(ctx context.Context, e Env, c config.Maintain, now time.Time, keep
 	for _, r := range c.Known {
 		spec.Known = append(spec.Known, repository.CommitRef(r))
 	}
+	spec.Lost = c.Lost
 	out.MaintainResult, err = repo.Maintain(ctx, spec)
 	slices.Sort(out.Sessions)
 	out.Sessions = slices.Compact(out.Sessions)
@@ -137,7 +138,7 @@ func Verify(ctx context.Context, e Env, c config.Verify) (repository.VerifyResul
 	if err != nil {
 		return repository.VerifyResult{}, err
 	}
-	repo, err := repository.OpenWithKeys(ctx, e.Store, k)
+	repo, err := e.expecting(ctx)(repository.OpenWithKeys(ctx, e.Store, k))
 	if err != nil {
 		return repository.VerifyResult{}, fmt.Errorf("open repository: %w", err)
 	}

@@ -2,10 +2,13 @@ package mover
 
 import (
 	"errors"
+	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/vmstate/vmstate/pkg/mover/config"
+	"github.com/vmstate/vmstate/pkg/objectstore"
 	"github.com/vmstate/vmstate/pkg/objectstore/memstore"
 	"github.com/vmstate/vmstate/pkg/objectstore/probe"
 	"github.com/vmstate/vmstate/pkg/repository"
@@ -191,4 +194,81 @@ func TestRestoreKnows(t *testing.T) {
 			t.Errorf("the cluster knows epoch %d: %v, want %v", epoch, err, want)
 		}
 	}
+}
+
+// TestSetBack: a bucket that shows another epoch than was seen, or not what was said of an earlier one, is used by no
+// task, whether the store's spec names the distrust or not. Where it does, the setup Job says it again.
+func TestSetBack(t *testing.T) {
+	p := newPod(t, memstore.New())
+	task := p.set(t)
+	export, _ := p.exportTask(t, task)
+	good, err := Export(t.Context(), p.Env, export)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.nextEpoch(t)
+	task.Epoch = 2
+	task.Distrust = []config.Distrust{{Epoch: 1, LastGood: []config.Commit{{Key: good.Key, Digest: good.Digest}}}}
+	seen, err := p.setup(t, task)
+	if err != nil || seen.Trust.Epoch != 2 || len(seen.Trust.Words) != 1 {
+		t.Fatalf("setup: %+v, %v", seen, err)
+	}
+	p.Known = seen.Trust
+	silent := task
+	silent.Distrust = nil
+	if got, err := p.setup(t, silent); err != nil || len(got.Trust.Words) != 1 {
+		t.Fatalf("a spec that does not name it any more: %+v, %v", got, err)
+	}
+	all := func() map[string]error {
+		out := map[string]error{}
+		export.BackupUID += "x"
+		_, out["export"] = Export(t.Context(), p.Env, export)
+		_, out["catalogue"] = Catalogue(t.Context(), p.Env, config.Catalogue{Limit: 10}, nil)
+		_, out["verify"] = Verify(t.Context(), p.Env, config.Verify{Parts: 1})
+		_, out["maintain"] = Maintain(t.Context(), p.Env, config.Maintain{}, time.Now(), &folderKeeper{t: t, dir: filepath.Join(t.TempDir(), "key")})
+		_, out["resolve"] = Resolve(t.Context(), p.Env, config.Resolve{Commit: &config.Commit{Key: good.Key, Digest: good.Digest}}, nil)
+		_, out["setup"] = p.setup(t, silent)
+		return out
+	}
+	check := func(what string, want error) {
+		t.Helper()
+		for name, err := range all() {
+			if !errors.Is(err, want) || want != nil && (!Final(err) || !strings.Contains(err.Error(), what)) {
+				t.Errorf("%s with %q changed: %v, want %v", name, what, err, want)
+			}
+		}
+	}
+	check("nothing", nil)
+	word, err := objectstore.Get(t.Context(), p.Store, "a/distrust-1", 1<<20)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := p.Store.Delete(t.Context(), "a/distrust-1"); err != nil {
+		t.Fatal(err)
+	}
+	check("a/distrust-1", repository.ErrSetBack)
+	if got, err := p.setup(t, task); err != nil || len(got.Trust.Words) != 1 {
+		t.Errorf("said again: %+v, %v", got, err)
+	}
+	if now, err := objectstore.Get(t.Context(), p.Store, "a/distrust-1", 1<<20); err != nil || string(now) != string(word) {
+		t.Errorf("what is said again differs: %v", err)
+	}
+	check("nothing", nil)
+
+	before, err := keysIn(p.Paths.PreviousKeys)
+	if err != nil {
+		t.Fatal(err)
+	}
+	his, err := before.Next()
+	if err != nil {
+		t.Fatal(err)
+	}
+	recipients, err := keys.ParseRecipients(task.Recipients)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(p.Store.Delete(t.Context(), keys.EpochKey(2)), keys.Rotate(t.Context(), p.Store, before, his, recipients)); err != nil {
+		t.Fatal(err)
+	}
+	check("k/2.age", repository.ErrSetBack)
 }

@@ -34,6 +34,8 @@ type SetupResult struct {
 	// Challenges by fingerprint, for recipients whose identity has proven nothing yet; Proven are the others.
 	Challenges map[string][]byte
 	Proven     []string
+	// Trust is what the store shows of its signing keys.
+	Trust repository.Known
 }
 
 // Setup probes target and makes the repository in it, or opens the one that is there. New keys are kept before anything is written that depends on them, so that
@@ -52,6 +54,9 @@ func Setup(ctx context.Context, e Env, c config.Setup, target probe.Target, keep
 		return result, err
 	}
 	k, err := e.initialise(ctx, recipients, keeper, max(1, c.Epoch))
+	if errors.Is(err, repository.ErrForeign) {
+		err = e.setBack(ctx, err)
+	}
 	if err != nil {
 		return result, err
 	}
@@ -62,6 +67,18 @@ func Setup(ctx context.Context, e Env, c config.Setup, target probe.Target, keep
 	result.RepositoryID = format.Repository
 	result.SigningKey = base64.StdEncoding.EncodeToString(format.RootKey)
 	return result, e.trust(ctx, c, k, &result)
+}
+
+// setBack says better why keys are not the store's: somebody may have put others in the place of those that were there.
+func (e Env) setBack(ctx context.Context, err error) error {
+	f, formatErr := keys.ReadFormat(ctx, e.Store)
+	if formatErr != nil {
+		return errors.Join(err, formatErr)
+	}
+	if _, trustErr := keys.Trust(ctx, e.Store, f, nil, e.Known); trustErr != nil {
+		return fmt.Errorf("%w (%w)", trustErr, err)
+	}
+	return err
 }
 
 // initialise makes sure that there is a repository with keys of that epoch, and returns them; nil if they are not here.

@@ -19,10 +19,18 @@ func (e Env) trust(ctx context.Context, c config.Setup, k *repository.Keys, resu
 	if err != nil {
 		return err
 	}
+	format, err := keys.ReadFormat(ctx, e.Store)
+	if err != nil {
+		return err
+	}
+	known := e.Known
 	if k != nil {
-		if err := e.say(ctx, c, k, recipients, result); err != nil {
+		if err := e.say(ctx, c, k, recipients, result, &known); err != nil {
 			return err
 		}
+	}
+	if result.Trust, err = keys.Trust(ctx, e.Store, format, k, known); err != nil {
+		return err
 	}
 	if result.Proven, err = keys.Proven(ctx, e.Store, recipients); err != nil || k == nil {
 		return err
@@ -39,8 +47,11 @@ func (e Env) trust(ctx context.Context, c config.Setup, k *repository.Keys, resu
 	return nil
 }
 
-// say stores proofs and distrust. What cannot be stored because it is not right is a finding, and ends nothing.
-func (e Env) say(ctx context.Context, c config.Setup, k *repository.Keys, recipients repository.Recipients, result *SetupResult) error {
+// say stores proofs and distrust, which is known from then on. What cannot be stored because it is not right is a finding,
+// and ends nothing.
+func (e Env) say(
+	ctx context.Context, c config.Setup, k *repository.Keys, recipients repository.Recipients, result *SetupResult, known *repository.Known,
+) error {
 	format, err := keys.ReadFormat(ctx, e.Store)
 	if err != nil {
 		return err
@@ -65,12 +76,17 @@ func (e Env) say(ctx context.Context, c config.Setup, k *repository.Keys, recipi
 	if err != nil {
 		return err
 	}
+	repo.Expect(*known)
 	for _, d := range c.Distrust {
 		var good []repository.CommitRef
 		for _, g := range d.LastGood {
 			good = append(good, repository.CommitRef(g))
 		}
-		if err := result.note(fmt.Sprintf("Distrust %d", d.Epoch), repo.Distrust(ctx, d.Epoch, good)); err != nil {
+		word, err := repo.Distrust(ctx, d.Epoch, good)
+		if err == nil {
+			known.Words = append(slices.DeleteFunc(slices.Clone(known.Words), func(w repository.Word) bool { return w.Epoch == d.Epoch }), word)
+		}
+		if err := result.note(fmt.Sprintf("Distrust %d", d.Epoch), err); err != nil {
 			return err
 		}
 	}

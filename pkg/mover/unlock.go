@@ -43,7 +43,7 @@ func (e Env) open(ctx context.Context, rootKey []byte, unlock *config.Unlock) (*
 		if err != nil {
 			return nil, err
 		}
-		r.Repository, err = e.expecting(repository.OpenWithIdentities(ctx, e.Store, ids, rootKey))
+		r.Repository, err = e.expecting(ctx)(repository.OpenWithIdentities(ctx, e.Store, ids, rootKey))
 		return r, err
 	}
 	if e.Holder == nil || unlock.Restore == "" {
@@ -59,17 +59,21 @@ func (e Env) open(ctx context.Context, rootKey []byte, unlock *config.Unlock) (*
 	}
 	return r, r.ask(ctx, request, func(t *ticket.Ticket) error {
 		r.handed = repository.Handed{Epochs: t.Epochs, Data: map[keys.Origin][32]byte{}}
-		r.Repository, err = e.expecting(repository.OpenHanded(ctx, e.Store, r.handed, rootKey))
+		r.Repository, err = e.expecting(ctx)(repository.OpenHanded(ctx, e.Store, r.handed, rootKey))
 		return err
 	})
 }
 
-// expecting has a repository refuse what hides the keys that the cluster knows of.
-func (e Env) expecting(r *repository.Repository, err error) (*repository.Repository, error) {
-	if err == nil {
+// expecting takes a repository that was opened if its store shows what the cluster knows of its keys, and has it refuse
+// whatever would not be shown later.
+func (e Env) expecting(ctx context.Context) func(*repository.Repository, error) (*repository.Repository, error) {
+	return func(r *repository.Repository, err error) (*repository.Repository, error) {
+		if err != nil {
+			return nil, err
+		}
 		r.Expect(e.Known)
+		return r, r.Shows(ctx)
 	}
-	return r, err
 }
 
 // commit opens a record. A marker in its place says that the backup was removed.
@@ -102,7 +106,7 @@ func (r *reading) openData(ctx context.Context, c *repository.Commit) error {
 			return err
 		}
 	}
-	if r.Repository, err = r.env.expecting(repository.OpenHanded(ctx, r.env.Store, r.handed, r.rootKey)); err != nil {
+	if r.Repository, err = r.env.expecting(ctx)(repository.OpenHanded(ctx, r.env.Store, r.handed, r.rootKey)); err != nil {
 		return err
 	}
 	if err := r.env.Holder.Done(ctx); err != nil {

@@ -26,6 +26,14 @@ func (w *world) rotate() {
 	must(w.t, err)
 }
 
+// distrusts says of an epoch what of it is still believed, as the setup Job does.
+func (w *world) distrusts(epoch uint32, lastGood []repository.CommitRef) repository.Word {
+	w.t.Helper()
+	word, err := w.writer.Distrust(w.t.Context(), epoch, lastGood)
+	must(w.t, err)
+	return word
+}
+
 // rooted reads with the root key pinned, which never changes.
 func (w *world) rooted(root []byte) *repository.Repository {
 	w.t.Helper()
@@ -166,7 +174,7 @@ func TestThief(t *testing.T) {
 	must(t, err)
 
 	w.rotate()
-	must(t, w.writer.Distrust(t.Context(), 1, []repository.CommitRef{chain[2].CommitRef}))
+	w.distrusts(1, []repository.CommitRef{chain[2].CommitRef})
 	reader := w.rooted(root)
 	for _, good := range chain {
 		if _, err := reader.Commit(t.Context(), good.CommitRef); err != nil {
@@ -180,7 +188,7 @@ func TestThief(t *testing.T) {
 		}
 	}
 	// The thief cannot take it back, nor distrust in his turn, nor make the next epoch.
-	if err := keys.StoreDistrust(t.Context(), w.store, thief, keys.Distrust{Epoch: 1}); !errors.Is(err, repository.ErrForeign) {
+	if _, err := keys.StoreDistrust(t.Context(), w.store, thief, keys.Distrust{Epoch: 1}, keys.Word{}); !errors.Is(err, repository.ErrForeign) {
 		t.Errorf("the thief distrusts: %v", err)
 	}
 	next, err := thief.Next()
@@ -231,10 +239,10 @@ func TestDistrustIsTheLatestWord(t *testing.T) {
 	}
 	check("nothing is said", true, true, true)
 	for range 2 { // again is harmless
-		must(t, w.writer.Distrust(t.Context(), 1, []repository.CommitRef{chain[0].CommitRef}))
+		w.distrusts(1, []repository.CommitRef{chain[0].CommitRef})
 	}
 	check("a cut", true, false, false)
-	must(t, w.writer.Distrust(t.Context(), 1, []repository.CommitRef{chain[2].CommitRef, other.CommitRef}))
+	w.distrusts(1, []repository.CommitRef{chain[2].CommitRef, other.CommitRef})
 	check("another word", true, true, true)
 	first, err := objectstore.Get(t.Context(), w.store, "a/distrust-1", 1<<20)
 	must(t, err)
@@ -244,9 +252,9 @@ func TestDistrustIsTheLatestWord(t *testing.T) {
 	_, err = w.store.Create(t.Context(), "a/distrust-4", []byte("garbage"))
 	must(t, err)
 	w.rotate()
-	must(t, w.writer.Distrust(t.Context(), 1, []repository.CommitRef{other.CommitRef}))
+	w.distrusts(1, []repository.CommitRef{other.CommitRef})
 	check("a later epoch's word", false, false, true)
-	if err := w.writer.Distrust(t.Context(), 3, nil); !errors.Is(err, repository.ErrForeign) {
+	if _, err := w.writer.Distrust(t.Context(), 3, nil); !errors.Is(err, repository.ErrForeign) {
 		t.Errorf("an epoch distrusts itself: %v", err)
 	}
 }

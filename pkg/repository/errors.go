@@ -25,6 +25,8 @@ var (
 	// ErrDistrusted is ErrNotAuthentic of a backup that a signing key has signed which is no longer trusted, and that
 	// is not among those that are still believed.
 	ErrDistrusted = fmt.Errorf("%w: its signing key is distrusted", keys.ErrNotAuthentic)
+	// ErrSetBack is ErrNotAuthentic of a store that does not show what is known of its signing keys (Expect).
+	ErrSetBack = keys.ErrSetBack
 	// ErrDamaged: an object is there and is not what was written: cut, altered or
 	// another one in its place.
 	ErrDamaged = keys.ErrDamaged

@@ -148,7 +148,7 @@ func newFull(t *testing.T) *full {
 	f.remember()
 	f.pass()
 	f.rotate()
-	must(t, f.writer.Distrust(t.Context(), 1, []repository.CommitRef{f.stay["two"].CommitRef}))
+	f.distrusts(1, []repository.CommitRef{f.stay["two"].CommitRef})
 	f.stay["new"] = f.backup("new", f.stay["two"], second)
 	f.remember()
 	b, err := f.writer.Begin(t.Context(), f.spec("writing", f.stay["new"]))

@@ -3,27 +3,25 @@ package repository
 import (
 	"context"
 	"crypto/ed25519"
+	"errors"
 	"fmt"
 	"slices"
 
 	"github.com/vmstate/vmstate/pkg/repository/keys"
 )
 
-// trust is what is known of signing keys that are over.
+// trust is what the store shows of its signing keys.
 type trust struct {
 	chain map[uint32]ed25519.PublicKey
-	// said is the word on each epoch, nil where there is none.
-	said map[uint32]*keys.Distrust
+	// said are the words on epochs that are over; nil before they are read.
+	said map[uint32]keys.Said
 }
 
-// Known is what a reader knows of the signing keys by another way than the store, which could hide it: a bucket in
-// wrong hands may show an epoch's successor, or what is distrusted, to nobody.
-type Known struct {
-	// Epoch is the latest that was seen; 0 if none was.
-	Epoch uint32
-	// Distrusted are epochs of which the store must say what is still believed.
-	Distrusted []uint32
-}
+// Known is told in package keys.
+type Known = keys.Known
+
+// Word is told in package keys.
+type Word = keys.Word
 
 // Expect has backups refused where the store does not show what is known.
 func (r *Repository) Expect(k Known) {
@@ -31,6 +29,24 @@ func (r *Repository) Expect(k Known) {
 	defer r.trustMu.Unlock()
 	r.known = k
 }
+
+// Shows is ErrSetBack if the store does not show all that is known, also where no backup asks for it. It costs nothing
+// for a repository that nobody knows more than one epoch of.
+func (r *Repository) Shows(ctx context.Context) error {
+	r.trustMu.Lock()
+	known := r.known
+	r.trustMu.Unlock()
+	if known.Epoch <= 1 && len(known.Words) == 0 {
+		return nil
+	}
+	return again(ctx, r.store, trustPrefixes, func() error {
+		_, err := keys.Trust(ctx, r.store, r.format, r.keys, known)
+		return err
+	})
+}
+
+// trustPrefixes are where what is known of signing keys may have been covered.
+var trustPrefixes = []string{"k/", "a/distrust-"}
 
 // believed is ErrNotAuthentic for a commit whose signing key is distrusted and that no cut names. It costs nothing
 // while a repository has one epoch, but the look whether it has.
@@ -45,15 +61,26 @@ func (r *Repository) believed(ctx context.Context, o *opened) error {
 	return fmt.Errorf("%w (epoch %d), and this backup is not among those that are still believed", ErrDistrusted, o.header.Epoch)
 }
 
+// distrust is the word on an epoch; nil if there is none.
 func (r *Repository) distrust(ctx context.Context, epoch uint32) (*keys.Distrust, error) {
 	r.trustMu.Lock()
 	defer r.trustMu.Unlock()
+	var d *keys.Distrust
+	err := again(ctx, r.store, trustPrefixes, func() (err error) {
+		d, err = r.wordOn(ctx, epoch)
+		if errors.Is(err, ErrSetBack) {
+			r.trust = nil // what was put over it may be looked through
+		}
+		return err
+	})
+	return d, err
+}
+
+func (r *Repository) wordOn(ctx context.Context, epoch uint32) (*keys.Distrust, error) {
 	if r.trust == nil {
-		t := &trust{said: map[uint32]*keys.Distrust{}, chain: map[uint32]ed25519.PublicKey{}}
+		t := &trust{}
 		if r.keys != nil {
-			for n, e := range r.keys.Epochs() {
-				t.chain[n] = e.SigningKey
-			}
+			t.chain = r.keys.SigningKeys()
 		} else {
 			var err error
 			if t.chain, err = keys.Chain(ctx, r.store, r.format); err != nil {
@@ -62,42 +89,43 @@ func (r *Repository) distrust(ctx context.Context, epoch uint32) (*keys.Distrust
 		}
 		r.trust = t
 	}
-	if _, shown := r.trust.chain[r.known.Epoch]; r.known.Epoch > 0 && !shown {
-		return nil, fmt.Errorf("%w: the keys are of epoch %d by now, and %q is gone or does not follow: somebody may hide what is distrusted",
-			ErrNotAuthentic, r.known.Epoch, keys.EpochKey(r.known.Epoch))
+	if err := r.known.Shows(r.trust.chain); err != nil {
+		return nil, err
 	}
 	if _, later := r.trust.chain[epoch+1]; !later {
 		return nil, nil
 	}
-	if d, known := r.trust.said[epoch]; known {
-		return d, nil
+	if r.trust.said == nil {
+		said, err := keys.ReadDistrust(ctx, r.store, r.format, r.trust.chain, r.known.Words)
+		if err != nil {
+			return nil, err
+		}
+		r.trust.said = said
 	}
-	d, err := keys.ReadDistrust(ctx, r.store, r.format, epoch, r.trust.chain)
-	if err != nil {
-		return nil, err
+	if d, said := r.trust.said[epoch]; said {
+		return &d.Distrust, nil
 	}
-	if d == nil && slices.Contains(r.known.Distrusted, epoch) {
+	if slices.Contains(r.known.Distrusted, epoch) {
 		return nil, fmt.Errorf("%w (epoch %d), and what of it is still believed is not in the store: see the findings of the VMStateStore", ErrDistrusted, epoch)
 	}
-	r.trust.said[epoch] = d
-	return d, nil
+	return nil, nil
 }
 
 // Distrust says of everything that the signing key of an earlier epoch has signed that only lastGood, the last good
 // backup of each virtual machine, and the ones before it are to be believed. Backups of machines that are not named
-// are not. It holds for everybody who reads the repository from now on.
-func (r *Repository) Distrust(ctx context.Context, epoch uint32, lastGood []CommitRef) error {
+// are not. It holds for everybody who reads the repository from now on. The word that says so is returned, to be known.
+func (r *Repository) Distrust(ctx context.Context, epoch uint32, lastGood []CommitRef) (Word, error) {
 	if r.keys == nil {
-		return ErrNoKeys
+		return Word{}, ErrNoKeys
 	}
 	d := keys.Distrust{Epoch: epoch}
 	for _, ref := range lastGood {
 		if ref.Digest == "" {
-			return fmt.Errorf("%w: the last good backup %q is named without its digest", ErrInvalid, ref.Key)
+			return Word{}, fmt.Errorf("%w: the last good backup %q is named without its digest", ErrInvalid, ref.Key)
 		}
 		o, err := r.readSigned(ctx, ref) // what was distrusted by mistake can be taken back
 		if err != nil {
-			return fmt.Errorf("last good backup: %w", err)
+			return Word{}, fmt.Errorf("last good backup: %w", err)
 		}
 		cut := keys.Cut{VM: o.header.VM, Sequence: o.header.Sequence, Digest: o.digest}
 		for _, l := range o.record.Live {
@@ -105,11 +133,13 @@ func (r *Repository) Distrust(ctx context.Context, epoch uint32, lastGood []Comm
 		}
 		d.Cuts = append(d.Cuts, cut)
 	}
-	if err := keys.StoreDistrust(ctx, r.store, r.keys, d); err != nil {
-		return fmt.Errorf("distrust epoch %d: %w", epoch, err)
-	}
 	r.trustMu.Lock()
 	defer r.trustMu.Unlock()
+	word, err := keys.StoreDistrust(ctx, r.store, r.keys, d, r.known.Word(epoch))
+	if err != nil {
+		return word, fmt.Errorf("distrust epoch %d: %w", epoch, err)
+	}
 	r.trust = nil
-	return nil
+	r.known.Words = append(slices.DeleteFunc(slices.Clone(r.known.Words), func(w Word) bool { return w.Epoch == epoch }), word)
+	return word, nil
 }

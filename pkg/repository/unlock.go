@@ -296,6 +296,13 @@ func AnswerTo(ctx context.Context, q *ticket.Request, ids []age.Identity, rootKe
 	if a.Vouched, err = keys.CheckProof(ctx, r.store, r.format, ids); err != nil {
 		return nil, err
 	}
+	chain, err := keys.Chain(ctx, r.store, r.format)
+	if err != nil {
+		return nil, fmt.Errorf("follow the signing keys: %w", err)
+	}
+	if err := known.Shows(chain); err != nil {
+		return nil, err
+	}
 	for _, n := range q.Epochs {
 		e, err := r.epoch(ctx, n)
 		if err != nil {

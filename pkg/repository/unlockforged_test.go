@@ -195,7 +195,7 @@ func TestForgedAfterRotation(t *testing.T) {
 	b.Close()
 	must(t, err)
 	v.refused(forged.CommitRef, false, "prod/other")
-	must(t, v.writer.Distrust(t.Context(), 1, []repository.CommitRef{v.chain[2].CommitRef, v.other.CommitRef}))
+	v.distrusts(1, []repository.CommitRef{v.chain[2].CommitRef, v.other.CommitRef})
 	if _, err := v.asked(forged.CommitRef); !errors.Is(err, repository.ErrDistrusted) {
 		t.Errorf("asked for when it is distrusted: %v", err)
 	}

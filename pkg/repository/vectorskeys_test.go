@@ -55,7 +55,7 @@ func writeKeysVector(t *testing.T) keysVector {
 	v.Proof, v.Answer = hex.EncodeToString(p.MAC[:]), hex.EncodeToString(p.Answer[:])
 	w.rotate()
 	v.Keys = w.keys.Secret()
-	must(t, w.writer.Distrust(t.Context(), 1, []repository.CommitRef{v.Good}))
+	w.distrusts(1, []repository.CommitRef{v.Good})
 	v.New = w.backup("new", good, in).CommitRef
 	to, err := keys.ParseRecipients([]string{later.Recipient().String()})
 	must(t, err)

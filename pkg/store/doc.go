@@ -5,6 +5,7 @@
 //
 //	seen                                        done                        conditions
 //	a probe of this generation ended            record what it found        Ready, Writable, Redundant by its findings
+//	it does not show what status.trust says     keep status.trust           Ready KeysSetBack
 //	a probe of this generation does not start   record that, after a while  Ready SetupFailed
 //	a probe of this generation runs             wait                        as they are; Probing or JobPending at first
 //	remains of a Job that has ended             remove them                 as they are
@@ -71,19 +72,8 @@ func Config(s *v1alpha1.VMStateStore) *moverconfig.Store {
 	} else if as != nil && as.InstanceRole != nil {
 		c.InstanceRole = true
 	}
-	c.KeyEpoch, c.Distrusted = Known(s)
+	Known(s, c)
 	return c
-}
-
-// Known is what this cluster knows of the signing keys of a store, whatever the bucket shows: the latest epoch, and
-// those whose key it has taken back. Only a cluster that has the keys can have done so.
-func Known(s *v1alpha1.VMStateStore) (epoch uint32, distrusted []uint32) {
-	for _, d := range s.Spec.Distrust {
-		if d.Epoch < s.Status.KeyEpoch {
-			distrusted = append(distrusted, uint32(d.Epoch))
-		}
-	}
-	return uint32(s.Status.KeyEpoch), distrusted
 }
 
 // Mounts are what a mover needs to reach a store. They are optional: the program says what is

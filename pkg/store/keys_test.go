@@ -73,3 +73,54 @@ func TestKeysRecorded(t *testing.T) {
 		t.Errorf("superseded: %s %s, keys in %q", c.Reason, c.Message, s.KeysSecretName)
 	}
 }
+
+// TestTrustGoesForward: what was seen of the signing keys is kept, what is new is added, and a bucket that shows less, or
+// something else, makes the store unusable with what to do, whoever reports it.
+func TestTrustGoesForward(t *testing.T) {
+	mark := func(epoch int64, key string, words ...v1alpha1.DistrustMark) *v1alpha1.TrustMark {
+		return &v1alpha1.TrustMark{KeyEpoch: epoch, SigningKey: key, Distrust: words}
+	}
+	word := func(number int64, digest string) v1alpha1.DistrustMark {
+		return v1alpha1.DistrustMark{Epoch: 1, Number: number, Digest: digest}
+	}
+	for name, tc := range map[string]struct {
+		was, seen, want *v1alpha1.TrustMark
+		wrong           string
+	}{
+		"First":           {nil, mark(1, "a"), mark(1, "a"), ""},
+		"NextEpoch":       {mark(1, "a"), mark(2, "b"), mark(2, "b"), ""},
+		"NewWord":         {mark(2, "b"), mark(2, "b", word(1, "x")), mark(2, "b", word(1, "x")), ""},
+		"LaterWord":       {mark(2, "b", word(1, "x")), mark(2, "b", word(4, "y")), mark(2, "b", word(4, "y")), ""},
+		"NotLooked":       {mark(2, "b"), nil, mark(2, "b"), ""},
+		"EarlierEpoch":    {mark(2, "b"), mark(1, "a"), mark(2, "b"), "it shows keys of epoch 1, and those of epoch 2 were seen"},
+		"OtherKey":        {mark(2, "b"), mark(2, "c"), mark(2, "b"), "the signing key of epoch 2 is not the one that it was"},
+		"WordHidden":      {mark(2, "b", word(2, "y")), mark(2, "b"), mark(2, "b", word(2, "y")), "said in word 2, which it does not show"},
+		"EarlierWord":     {mark(2, "b", word(2, "y")), mark(3, "c", word(1, "x")), mark(2, "b", word(2, "y")), "said in word 2, which it does not show"},
+		"OtherWordInIts":  {mark(2, "b", word(2, "y")), mark(2, "b", word(2, "z")), mark(2, "b", word(2, "y")), "said in word 2, which it does not show"},
+		"ReportedByMover": {mark(2, "b"), nil, mark(2, "b"), `"k/2.age" has another signing key than it had`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			result := v1alpha1.SetupResult{Findings: []v1alpha1.Finding{}, RepositoryID: "r1", SigningKey: "k1", Writable: true, Trust: tc.seen}
+			told := reports(v1alpha1.OutcomeSucceeded, "", "", &result)
+			if name == "ReportedByMover" {
+				told = reports(v1alpha1.OutcomeFailed, v1alpha1.ReasonKeysSetBack, tc.wrong, &result)
+			}
+			s := Plan(at(func(in *Observed) { in.Store.Status.Trust = tc.was }, told)).Status
+			if diff := cmp.Diff(tc.want, s.Trust); diff != "" {
+				t.Errorf("trust (-want +got):\n%s", diff)
+			}
+			ready := meta.FindStatusCondition(s.Conditions, v1alpha1.ConditionReady)
+			if tc.wrong == "" {
+				if ready.Status != "True" {
+					t.Errorf("not ready: %s", ready.Message)
+				}
+				return
+			}
+			writable := meta.FindStatusCondition(s.Conditions, v1alpha1.ConditionWritable)
+			if ready.Status != "False" || ready.Reason != v1alpha1.ReasonKeysSetBack || writable.Status != "False" ||
+				!strings.Contains(ready.Message, tc.wrong) || !strings.Contains(ready.Message, "Bring the object back") {
+				t.Errorf("ready %s %s: %s", ready.Status, ready.Reason, ready.Message)
+			}
+		})
+	}
+}

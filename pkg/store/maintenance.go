@@ -130,6 +130,7 @@ func maintenanceJob(in Observed) job.Spec {
 	s := in.Store
 	told := &moverconfig.Maintain{
 		IntervalSeconds: int64(maintenanceInterval(s) / time.Second), KeySecretName: MaintenanceKeyName(s), Ended: s.Status.Maintenance.Sessions,
+		Lost: s.Spec.Maintenance.Lost,
 	}
 	newest := map[string]v1alpha1.CommitRef{}
 	for i := range in.Backups {
@@ -214,7 +215,8 @@ func concludeMaintenance(in Observed, d *Decision) (done bool, wrong string) {
 		return true, ""
 	}
 	conditions.False(t, v1alpha1.ConditionMaintained, v1alpha1.ReasonMaintenanceHeld, fmt.Sprintf(
-		"nothing was removed where the store cannot be relied on, which status.maintenance.held lists: %s: %s", m.Held[0].Key, m.Held[0].Message))
+		"nothing was removed where the store cannot be relied on, which status.maintenance.held lists: %s: %s; what is lost for good, spec.maintenance.lost may name",
+		m.Held[0].Key, m.Held[0].Message))
 	return true, ""
 }
 

@@ -98,11 +98,12 @@ func TestMaintenanceJob(t *testing.T) {
 	working.Status = v1alpha1.VMStateBackupStatus{VM: &v1alpha1.CapturedVM{UID: "vm"}}
 	in := at(probed(time.Minute, "True"), maintained, cleaning, with(deleted("x", ref(chainA, 2)), own("y", ref(chainA, 1)), own("z", ref(chainB, 7)), working))
 	in.Store.Status.Maintenance.Sessions = []string{"s/a"}
+	in.Store.Spec.Maintenance.Lost = []string{"r/a/b/"}
 	want := []action.Action{action.RunJob{Job: job.Spec{
 		Name: "vmstate-u1-maintain-1", Task: v1alpha1.TaskMaintain,
 		Config: []byte(`{"store":{"endpoint":"https://s3.example.com","bucket":"vm-backups","region":"us-east-1","addressing":"Path","signingKey":"k1"},"maintain":{` +
 			`"remove":[{"key":"` + ref(chainA, 2).Key + `","digest":"` + ref(chainA, 2).Digest + `"}],` +
-			`"known":[{"key":"` + ref(chainA, 1).Key + `","digest":"` + ref(chainA, 1).Digest + `"},{"key":"` + ref(chainB, 7).Key + `","digest":"` + ref(chainB, 7).Digest + `"}],` +
+			`"known":[{"key":"` + ref(chainA, 1).Key + `","digest":"` + ref(chainA, 1).Digest + `"},{"key":"` + ref(chainB, 7).Key + `","digest":"` + ref(chainB, 7).Digest + `"}],"lost":["r/a/b/"],` +
 			`"alive":[{"vmUID":"vm","backupUID":"backup-w"}],"ended":["s/a"],"intervalSeconds":86400,"keySecretName":"main-maintenance-key"}}`),
 		Mounts: []job.Mount{
 			{Secret: "s3-delete", Path: "/credentials", Optional: true},

@@ -182,13 +182,22 @@ func conclude(in Observed, d Decision) Decision {
 		d.Status.Findings = append(transport(in.Store), setup.Findings...)
 	}
 	if report.Outcome != v1alpha1.OutcomeSucceeded || setup == nil {
-		return unusable(in, d, known(report.Reason, v1alpha1.ReasonSetupFailed), report.Message)
+		reason := known(report.Reason, v1alpha1.ReasonSetupFailed)
+		if reason == v1alpha1.ReasonKeysSetBack {
+			return setBack(in, d, report.Message)
+		}
+		return unusable(in, d, reason, report.Message)
 	}
 	if was := in.Store.Status; was.RepositoryID != "" && (was.RepositoryID != setup.RepositoryID || was.SigningKey != setup.SigningKey) {
 		return unusable(in, d, v1alpha1.ReasonRepositoryDamaged, fmt.Sprintf(
 			"the repository under the prefix is not the one that was there (ID %s, now %s): bring it back, or create another VMStateStore",
 			was.RepositoryID, setup.RepositoryID))
 	}
+	trust, wrong := forward(in.Store.Status.Trust, setup.Trust)
+	if wrong != "" {
+		return setBack(in, d, wrong)
+	}
+	d.Status.Trust = trust
 	d.Status.ChecksumMode, d.Status.RepositoryID, d.Status.SigningKey = setup.ChecksumMode, setup.RepositoryID, setup.SigningKey
 	t := in.target(&d)
 	conditions.Write(t, conditions.Done, v1alpha1.ReasonProbed, fmt.Sprintf("%d checks made%s", len(d.Status.Findings), warned(d.Status.Findings)))
@@ -349,7 +358,7 @@ func setupJob(s *v1alpha1.VMStateStore) job.Spec {
 // pod, whose account others in the namespace can borrow.
 func known(reason, other string) string {
 	switch reason {
-	case v1alpha1.ReasonUnreachable, v1alpha1.ReasonAccessDenied, v1alpha1.ReasonBucketNotFound, v1alpha1.ReasonClockSkew,
+	case v1alpha1.ReasonKeysSetBack, v1alpha1.ReasonUnreachable, v1alpha1.ReasonAccessDenied, v1alpha1.ReasonBucketNotFound, v1alpha1.ReasonClockSkew,
 		v1alpha1.ReasonNoConditionalWrites, v1alpha1.ReasonNoObjectLock, v1alpha1.ReasonSecretNotFound, v1alpha1.ReasonStoreFull,
 		v1alpha1.ReasonInvalidRecipients, v1alpha1.ReasonKeysElsewhere, v1alpha1.ReasonRepositoryDamaged,
 		v1alpha1.ReasonWrongIdentity, v1alpha1.ReasonNotAuthentic:

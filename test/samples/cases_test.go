@@ -223,5 +223,16 @@ func changeCases() map[string]changeCase {
 			patch: `{"spec":{"s3":{"prefix":"elsewhere"}}}`,
 			want:  []refusal{{"spec", "Invalid value: bucket and prefix of a store cannot be changed: the backups of this store are there; create another VMStateStore"}},
 		},
+		"StoreWithLost": {
+			yaml: strings.Replace(storeStart, "kind: VMStateStore", "kind: VMStateStore\nmetadata: {name: l}", 1) + `[age1xyz]`,
+			patch: `{"spec":{"maintenance":{"credentialsSecretRef":{"name":"d"},"lost":[` +
+				`"c/00112233445566778899aabbccddeeff/0000000007-ffeeddccbbaa99887766554433221100","r/00112233445566778899aabbccddeeff/ffeeddccbbaa99887766554433221100/"]}}}`,
+		},
+		"StoreWithLostPack": {
+			yaml:  strings.Replace(storeStart, "kind: VMStateStore", "kind: VMStateStore\nmetadata: {name: k}", 1) + `[age1xyz]`,
+			patch: `{"spec":{"maintenance":{"credentialsSecretRef":{"name":"d"},"lost":["r/00112233445566778899aabbccddeeff/ffeeddccbbaa99887766554433221100/p1-000000"]}}}`,
+			want: []refusal{{"spec.maintenance.lost", "Invalid value: each entry of lost is the key of a backup's record (c/<machine>/<sequence>-<run>) " +
+				"or the folder of a run (r/<machine>/<run>/), as status.maintenance.held names it"}},
+		},
 	}
 }

@@ -56,6 +56,18 @@ type Store struct {
 	// taken back: a restore from a store that hides either is refused.
 	KeyEpoch   uint32   `json:"keyEpoch,omitempty"`
 	Distrusted []uint32 `json:"distrusted,omitempty"`
+	// EpochKey is the signing key of KeyEpoch in base64; empty if it is not known. Words are the latest on distrusted
+	// epochs that were seen.
+	EpochKey string `json:"epochKey,omitempty"`
+	Words    []Word `json:"words,omitempty"`
+}
+
+// Word names a word on a distrusted epoch in the store.
+type Word struct {
+	Epoch  uint32 `json:"epoch"`
+	Number int    `json:"number"`
+	// Digest in lower-case hexadecimal.
+	Digest string `json:"digest"`
 }
 
 // Lock is spec.s3.objectLock: Mode is Governance or Compliance.
@@ -256,6 +268,8 @@ type Maintain struct {
 	Remove []Commit `json:"remove,omitempty"`
 	// Known are backups that must be there; where one is not, nothing is deleted.
 	Known []Commit `json:"known,omitempty"`
+	// Lost are commits and runs that somebody says are lost: their absence holds nothing up.
+	Lost []string `json:"lost,omitempty"`
 	// Alive are the backups whose sessions are kept.
 	Alive []Writer `json:"alive,omitempty"`
 	// Readers are the UIDs of the restores whose sessions are kept.

@@ -4,9 +4,9 @@ import (
 	"bytes"
 	"context"
 	"crypto/ed25519"
+	"crypto/sha256"
 	"errors"
 	"fmt"
-	"reflect"
 	"slices"
 
 	"github.com/vmstate/vmstate/pkg/objectstore"
@@ -65,40 +65,57 @@ const maxDistrust = 16 << 20
 
 func distrustKey(n int) string { return fmt.Sprintf("a/distrust-%d", n) }
 
-// StoreDistrust keeps a distrust in the store, signed by k, which must be of a later epoch. What is said already is not
-// said again.
-func StoreDistrust(ctx context.Context, store objectstore.Store, k *Keys, d Distrust) error {
+// StoreDistrust keeps a distrust in the store, signed by k, which must be of a later epoch, and returns which word of the
+// store says it. What is said already is not said again. known is the latest word on that epoch that was seen; its zero
+// value is none: if somebody has hidden or replaced it, the distrust is said again, behind it.
+func StoreDistrust(ctx context.Context, store objectstore.Store, k *Keys, d Distrust, known Word) (Word, error) {
 	if d.Epoch == 0 || d.Epoch >= k.epoch {
-		return fmt.Errorf("%w: keys of epoch %d cannot distrust epoch %d: rotate the keys first", ErrForeign, k.epoch, d.Epoch)
+		return Word{}, fmt.Errorf("%w: keys of epoch %d cannot distrust epoch %d: rotate the keys first", ErrForeign, k.epoch, d.Epoch)
 	}
-	d.by = k.epoch
 	signers := map[uint32]ed25519.PublicKey{k.epoch: k.SigningKey()}
-	var said *Distrust
+	var word Word
+	said, shown := false, known.Number == 0
 	for n := 1; ; n++ {
-		body, err := objectstore.Get(ctx, store, distrustKey(n), maxDistrust)
-		if err == nil {
-			if earlier, err := decodeDistrust(body, n, k.repository, signers); err == nil && earlier.Epoch == d.Epoch {
-				said = earlier
+		body, err := readDistrust(ctx, store, n)
+		if errors.Is(err, objectstore.ErrNotFound) {
+			if shown && said {
+				return word, nil
 			}
-			continue
+			body, err = sayDistrust(ctx, store, k, d, n)
 		}
-		if !errors.Is(err, objectstore.ErrNotFound) {
-			return fmt.Errorf("get %q: %w", distrustKey(n), readError(err))
+		if err != nil {
+			return Word{}, err
 		}
-		if said != nil && reflect.DeepEqual(*said, d) {
-			return nil
-		}
-		if body, err = encodeDistrust(k, d, n); err != nil {
-			return err
-		}
-		_, err = objectstore.CreateOrSame(ctx, store, distrustKey(n), body)
-		if err != nil && !errors.Is(err, objectstore.ErrExists) {
-			return fmt.Errorf("create %q: %w", distrustKey(n), err)
-		}
-		if err == nil {
-			return nil
+		shown = shown || n > known.Number || n == known.Number && sha256.Sum256(body) == known.Digest
+		if earlier, err := decodeDistrust(body, n, k.repository, signers); err == nil && earlier.Epoch == d.Epoch {
+			mine, err := encodeDistrust(k, d, n)
+			if err != nil {
+				return Word{}, err
+			}
+			said, word = bytes.Equal(body, mine), Word{Epoch: d.Epoch, Number: n, Digest: sha256.Sum256(body)}
 		}
 	}
+}
+
+// sayDistrust stores a distrust under the number n, and returns what is there then: another process may have been faster.
+func sayDistrust(ctx context.Context, store objectstore.Store, k *Keys, d Distrust, n int) ([]byte, error) {
+	body, err := encodeDistrust(k, d, n)
+	if err != nil {
+		return nil, err
+	}
+	_, err = store.Create(ctx, distrustKey(n), body)
+	if err != nil && !errors.Is(err, objectstore.ErrExists) {
+		return nil, fmt.Errorf("create %q: %w", distrustKey(n), err)
+	}
+	return readDistrust(ctx, store, n)
+}
+
+func readDistrust(ctx context.Context, store objectstore.Store, n int) ([]byte, error) {
+	body, err := objectstore.Get(ctx, store, distrustKey(n), maxDistrust)
+	if err != nil {
+		return nil, fmt.Errorf("get %q: %w", distrustKey(n), readError(err))
+	}
+	return body, nil
 }
 
 func encodeDistrust(k *Keys, d Distrust, n int) ([]byte, error) {
@@ -120,28 +137,58 @@ func encodeDistrust(k *Keys, d Distrust, n int) ([]byte, error) {
 	return encode(file)
 }
 
-// ReadDistrust reads what is said of the signing key of an epoch: the word of the latest epoch counts, and of several
-// in one the last. Nil if nothing is said. later are the epochs that may say it, by number. What is not signed by one
-// of them says nothing.
-func ReadDistrust(ctx context.Context, store objectstore.Store, f Format, epoch uint32, later map[uint32]ed25519.PublicKey) (*Distrust, error) {
+// Word names the word on an epoch that counts, among those in the store.
+type Word struct {
+	// Epoch that it is about.
+	Epoch uint32
+	// Number in the store; 0 is no word.
+	Number int
+	// Digest is the SHA-256 of the object.
+	Digest [32]byte
+}
+
+// Said is a distrust, and which word of the store says it.
+type Said struct {
+	Distrust
+	Word
+}
+
+// ReadDistrust reads what is said of signing keys, by the epoch that it is about: the word of the latest epoch counts, and
+// of several in one the last. chain are the signing keys of all epochs. What is not signed by one of a later epoch says
+// nothing. ErrSetBack if one of the known words is not there as it was.
+func ReadDistrust(ctx context.Context, store objectstore.Store, f Format, chain map[uint32]ed25519.PublicKey, known []Word) (map[uint32]Said, error) {
 	id, err := ParseID(f.Repository)
 	if err != nil {
 		return nil, err
 	}
-	var out *Distrust
+	out := map[uint32]Said{}
 	for n := 1; ; n++ {
-		body, err := objectstore.Get(ctx, store, distrustKey(n), maxDistrust)
+		body, err := readDistrust(ctx, store, n)
 		if errors.Is(err, objectstore.ErrNotFound) {
-			return out, nil
+			return out, noneBehind(n, known)
 		}
 		if err != nil {
-			return nil, fmt.Errorf("get %q: %w", distrustKey(n), readError(err))
+			return nil, err
 		}
-		d, err := decodeDistrust(body, n, id, later)
-		if err == nil && d.Epoch == epoch && d.by > epoch && (out == nil || d.by >= out.by) {
-			out = d
+		digest := sha256.Sum256(body)
+		if slices.ContainsFunc(known, func(w Word) bool { return w.Number == n && w.Digest != digest }) {
+			return nil, fmt.Errorf("%w: %q, which says what of an earlier epoch is still believed, is not the one that was there", ErrSetBack, distrustKey(n))
+		}
+		d, err := decodeDistrust(body, n, id, chain)
+		if err == nil && d.by > d.Epoch && d.by >= out[d.Epoch].by {
+			out[d.Epoch] = Said{*d, Word{Epoch: d.Epoch, Number: n, Digest: digest}}
 		}
 	}
+}
+
+// noneBehind is ErrSetBack if a word is known that has the number n, which is absent, or a later one.
+func noneBehind(n int, known []Word) error {
+	for _, w := range known {
+		if w.Number >= n {
+			return fmt.Errorf("%w: %q, which says what of an earlier epoch is still believed, is gone", ErrSetBack, distrustKey(n))
+		}
+	}
+	return nil
 }
 
 // decodeDistrust reads the distrust of a number. It is in the signature, so that an old one cannot be said again.
@@ -176,20 +223,4 @@ func decodeDistrust(body []byte, n int, repository ID, signers map[uint32]ed2551
 		d.Cuts = append(d.Cuts, cut)
 	}
 	return d, nil
-}
-
-// Chain is the signing key of every epoch, as signatures lead from the root key to it. A file that does not follow
-// ends it.
-func Chain(ctx context.Context, store objectstore.Store, f Format) (map[uint32]ed25519.PublicKey, error) {
-	out := map[uint32]ed25519.PublicKey{1: f.RootKey}
-	for n := uint32(2); ; n++ {
-		e, err := readEpoch(ctx, store, EpochKey(n))
-		if err != nil && !isOfOne(err) {
-			return nil, err
-		}
-		if err != nil || e.follows(f, n, out[n-1]) != nil {
-			return out, nil
-		}
-		out[n] = e.SigningKey
-	}
 }
