@@ -23,13 +23,13 @@ func (e Env) trust(ctx context.Context, c config.Setup, k *repository.Keys, resu
 	if err != nil {
 		return err
 	}
-	known := e.Known
+	result.Trust = e.Known
 	if k != nil {
-		if err := e.say(ctx, c, k, recipients, result, &known); err != nil {
+		if err := e.say(ctx, c, k, recipients, result); err != nil {
 			return err
 		}
 	}
-	if result.Trust, err = keys.Trust(ctx, e.Store, format, k, known); err != nil {
+	if result.Trust, err = keys.Trust(ctx, e.Store, format, k, result.Trust); err != nil {
 		return err
 	}
 	if result.Proven, err = keys.Proven(ctx, e.Store, recipients); err != nil || k == nil {
@@ -47,11 +47,9 @@ func (e Env) trust(ctx context.Context, c config.Setup, k *repository.Keys, resu
 	return nil
 }
 
-// say stores proofs and distrust, which is known from then on. What cannot be stored because it is not right is a finding,
-// and ends nothing.
-func (e Env) say(
-	ctx context.Context, c config.Setup, k *repository.Keys, recipients repository.Recipients, result *SetupResult, known *repository.Known,
-) error {
+// say stores proofs and distrust, which result.Trust knows from then on. What cannot be stored because it is not right is
+// a finding, and ends nothing.
+func (e Env) say(ctx context.Context, c config.Setup, k *repository.Keys, recipients repository.Recipients, result *SetupResult) error {
 	format, err := keys.ReadFormat(ctx, e.Store)
 	if err != nil {
 		return err
@@ -72,11 +70,15 @@ func (e Env) say(
 	if len(c.Distrust) == 0 {
 		return nil
 	}
+	return e.sayDistrust(ctx, c, k, result)
+}
+
+func (e Env) sayDistrust(ctx context.Context, c config.Setup, k *repository.Keys, result *SetupResult) error {
 	repo, err := repository.OpenWithKeys(ctx, e.Store, k)
 	if err != nil {
 		return err
 	}
-	repo.Expect(*known)
+	repo.Expect(result.Trust)
 	for _, d := range c.Distrust {
 		var good []repository.CommitRef
 		for _, g := range d.LastGood {
@@ -84,7 +86,7 @@ func (e Env) say(
 		}
 		word, err := repo.Distrust(ctx, d.Epoch, good)
 		if err == nil {
-			known.Words = append(slices.DeleteFunc(slices.Clone(known.Words), func(w repository.Word) bool { return w.Epoch == d.Epoch }), word)
+			result.Trust = result.Trust.With(word)
 		}
 		if err := result.note(fmt.Sprintf("Distrust %d", d.Epoch), err); err != nil {
 			return err

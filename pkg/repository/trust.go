@@ -140,6 +140,6 @@ func (r *Repository) Distrust(ctx context.Context, epoch uint32, lastGood []Comm
 		return word, fmt.Errorf("distrust epoch %d: %w", epoch, err)
 	}
 	r.trust = nil
-	r.known.Words = append(slices.DeleteFunc(slices.Clone(r.known.Words), func(w Word) bool { return w.Epoch == epoch }), word)
+	r.known = r.known.With(word)
 	return word, nil
 }

@@ -203,6 +203,12 @@ func conclude(in Observed, d Decision) Decision {
 	conditions.Write(t, conditions.Done, v1alpha1.ReasonProbed, fmt.Sprintf("%d checks made%s", len(d.Status.Findings), warned(d.Status.Findings)))
 	redundant(in, t)
 	proven(in, t, &d.Status, setup)
+	return writable(in, d, setup)
+}
+
+// writable says whether backups can be written, and with which keys.
+func writable(in Observed, d Decision, setup *v1alpha1.SetupResult) Decision {
+	t := in.target(&d)
 	if setup.Writable {
 		d.Status.KeysSecretName, d.Status.KeyEpoch = KeysSecretName(in.Store), epoch(in.Store)
 		conditions.True(t, v1alpha1.ConditionWritable, v1alpha1.ReasonKeysHere, "the repository's keys are in Secret "+d.Status.KeysSecretName)

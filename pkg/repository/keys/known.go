@@ -34,6 +34,12 @@ func (k Known) Word(epoch uint32) Word {
 	return k.Words[at]
 }
 
+// With also knows a word, instead of the earlier one on its epoch.
+func (k Known) With(w Word) Known {
+	k.Words = append(slices.DeleteFunc(slices.Clone(k.Words), func(o Word) bool { return o.Epoch == w.Epoch }), w)
+	return k
+}
+
 // Shows is ErrSetBack unless a chain of signing keys leads to the latest that is known.
 func (k Known) Shows(chain map[uint32]ed25519.PublicKey) error {
 	if k.Epoch == 0 {
