@@ -134,9 +134,14 @@ func TestStoreSetBack(t *testing.T) {
 			Trust: &v1alpha1.TrustMark{KeyEpoch: epoch, SigningKey: key},
 		}}
 	}
+	changed := func() { // a changed spec is probed at once
+		w.must(w.cluster.Client.Get(t.Context(), client.ObjectKeyFromObject(w.store), w.store))
+		w.store.Spec.AuditDays++
+		w.must(w.cluster.Client.Update(t.Context(), w.store))
+	}
 	w.until(v1alpha1.ReasonProbed, shows(2, "b"))
 	for _, other := range []v1alpha1.VMStateReportStatus{shows(1, "a"), shows(2, "c")} {
-		w.ahead += 2 * time.Hour
+		changed()
 		w.until(v1alpha1.ReasonKeysSetBack, other)
 		if got := w.store.Status.Trust; got == nil || got.KeyEpoch != 2 || got.SigningKey != "b" {
 			t.Errorf("the store remembers %+v", got)
@@ -145,11 +150,10 @@ func TestStoreSetBack(t *testing.T) {
 		if err := w.cluster.Client.Status().Update(t.Context(), w.store); !apierrors.IsInvalid(err) {
 			t.Errorf("it was made to forget: %v", err)
 		}
-		w.ahead += retryAfter
+		changed()
 		w.until(v1alpha1.ReasonProbed, shows(2, "b")) // the object was brought back
 	}
-	w.ahead += 2 * time.Hour
-	w.until(v1alpha1.ReasonProbed, shows(3, "d"))
+	changed()
 	kube.Eventually(t, time.Minute, func() error {
 		if w.pass(shows(3, "d")); w.store.Status.Trust.KeyEpoch != 3 {
 			return fmt.Errorf("the store remembers %+v", w.store.Status.Trust)
