@@ -17,7 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/vmstate/vmstate/api/v1alpha1"
-	"github.com/vmstate/vmstate/pkg/mover"
+	"github.com/vmstate/vmstate/pkg/mover/signingkeys"
 	"github.com/vmstate/vmstate/pkg/repository"
 	"github.com/vmstate/vmstate/pkg/repository/ticket"
 	"github.com/vmstate/vmstate/pkg/restore"
@@ -113,7 +113,7 @@ func (u *unlocking) signingKey(ctx context.Context) ([]byte, error) {
 	s, err := u.storeObject(ctx)
 	if err == nil {
 		u.store = s.Name
-		if u.known, err = mover.Known(*store.Config(s)); err != nil {
+		if u.known, err = signingkeys.Of(*store.Config(s)); err != nil {
 			return nil, fmt.Errorf("status.trust of store %q: %w", s.Name, err)
 		}
 	}

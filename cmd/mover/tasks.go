@@ -17,6 +17,7 @@ import (
 	"github.com/vmstate/vmstate/api/v1alpha1"
 	"github.com/vmstate/vmstate/pkg/document"
 	"github.com/vmstate/vmstate/pkg/mover"
+	"github.com/vmstate/vmstate/pkg/mover/signingkeys"
 	"github.com/vmstate/vmstate/pkg/objectstore/s3store"
 	"github.com/vmstate/vmstate/pkg/repository"
 )
@@ -40,7 +41,7 @@ func (p *program) open() (rootKey []byte, err error) {
 		return nil, err
 	}
 	p.env.ReadBytesPerSecond, p.env.Lock = p.config.Store.ReadBytesPerSecond, p.config.Store.Lock
-	if p.env.Known, err = mover.Known(*p.config.Store); err != nil {
+	if p.env.Known, err = signingkeys.Of(*p.config.Store); err != nil {
 		return nil, err
 	}
 	return mover.RootKey(*p.config.Store)
@@ -54,7 +55,7 @@ func setup(ctx context.Context, p *program) (status v1alpha1.VMStateReportStatus
 	if err != nil {
 		return status, err
 	}
-	if p.env.Known, err = mover.Known(*p.config.Store); err != nil {
+	if p.env.Known, err = signingkeys.Of(*p.config.Store); err != nil {
 		return status, err
 	}
 	keeper := secretKeeper{p.objects, p.config.Setup.KeysSecretName}

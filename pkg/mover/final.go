@@ -2,6 +2,7 @@ package mover
 
 import (
 	"github.com/vmstate/vmstate/pkg/firmware"
+	"github.com/vmstate/vmstate/pkg/mover/signingkeys"
 	"github.com/vmstate/vmstate/pkg/objectstore"
 	"github.com/vmstate/vmstate/pkg/objectstore/probe"
 	"github.com/vmstate/vmstate/pkg/repository"
@@ -12,7 +13,7 @@ import (
 // reached and a device that cannot be read are not among them, nor is a clock that
 // is off: NTP may be at it.
 var finalErrors = []error{
-	ErrMount, ErrVolume, ErrStateDiffers, ErrIncomplete, ErrTask,
+	ErrMount, ErrVolume, ErrStateDiffers, ErrIncomplete, ErrTask, signingkeys.ErrMalformed,
 	firmware.ErrArchive, firmware.ErrBadTree, firmware.ErrUnusable, firmware.ErrTooLarge, firmware.ErrOwner, firmware.ErrNotEmpty,
 	keys.ErrRecipient, keys.ErrIdentity, keys.ErrSecret,
 	objectstore.ErrDenied, objectstore.ErrNoBucket, objectstore.ErrFull, objectstore.ErrBadKey,

@@ -1,9 +1,7 @@
 package mover
 
 import (
-	"crypto/ed25519"
 	"encoding/base64"
-	"encoding/hex"
 	"fmt"
 	"path/filepath"
 	"strings"
@@ -151,24 +149,4 @@ func RootKey(c config.Store) ([]byte, error) {
 		return nil, fmt.Errorf("%w: signing key of the store: %w", ErrTask, err)
 	}
 	return key, nil
-}
-
-// Known decodes what the cluster knows of the signing keys of a store.
-func Known(c config.Store) (repository.Known, error) {
-	out := repository.Known{Epoch: c.KeyEpoch, Distrusted: c.Distrusted}
-	if c.EpochKey != "" {
-		key, err := base64.StdEncoding.DecodeString(c.EpochKey)
-		if err != nil || len(key) != ed25519.PublicKeySize {
-			return out, fmt.Errorf("%w: signing key of epoch %d is not one: %q", ErrTask, c.KeyEpoch, c.EpochKey)
-		}
-		out.SigningKey = key
-	}
-	for _, w := range c.Words {
-		digest, err := hex.DecodeString(w.Digest)
-		if err != nil || len(digest) != 32 {
-			return out, fmt.Errorf("%w: digest of the word on epoch %d is not one: %q", ErrTask, w.Epoch, w.Digest)
-		}
-		out.Words = append(out.Words, repository.Word{Epoch: w.Epoch, Number: w.Number, Digest: [32]byte(digest)})
-	}
-	return out, nil
 }
