@@ -26,6 +26,14 @@ type Control struct {
 	NoHold bool `json:"noHold"`
 	// GapMillis passes between the copies of a group's volumes.
 	GapMillis int `json:"gapMillis"`
+	// LateMillis is how long the work of a method takes that goes on when its caller gives up: another call for the
+	// same name meanwhile is Aborted, one after that finds the work done.
+	LateMillis map[string]int `json:"lateMillis"`
+	// HalfGroup makes the cut of a group fail when its first volume is copied.
+	HalfGroup Failure `json:"halfGroup"`
+	// Lies are what a method answers beside the truth: CreateSnapshot and CreateVolumeGroupSnapshot, and
+	// ListSnapshots where sizes and times are concerned.
+	Lies map[string]Lie `json:"lies"`
 	// Metadata makes snapshot metadata misbehave. GetMetadataAllocated and GetMetadataDelta can be delayed and made to
 	// fail like any method.
 	Metadata Metadata `json:"metadata"`
@@ -41,12 +49,32 @@ type Failure struct {
 	Times int `json:"times"`
 }
 
+// Lie is what an answer is changed to. What was done stays as it was done.
+type Lie struct {
+	// NoHandle leaves out the ID of the snapshot or group.
+	NoHandle bool `json:"noHandle"`
+	// Handle is the ID that is told in place of the snapshot's or group's.
+	Handle string `json:"handle"`
+	// NoTime leaves out when it was cut.
+	NoTime bool `json:"noTime"`
+	// Size in bytes that a claim must have, in place of the volume's.
+	Size *int64 `json:"size"`
+	// Forget is how many of a group's members are left out.
+	Forget int `json:"forget"`
+	// Invent adds a member of a group, of the volume with this ID.
+	Invent string `json:"invent"`
+	// Repeat tells the first member's ID for every member of a group.
+	Repeat bool `json:"repeat"`
+}
+
 // controls reads the control file and counts the failures that it has asked for.
 type controls struct {
 	file string
 	mu   sync.Mutex
 	text string
 	done map[string]int
+	// belated is the work that goes on by itself, by method and name; its channel is closed when it is done.
+	belated map[string]chan struct{}
 }
 
 func (c *controls) read() Control {
@@ -59,6 +87,9 @@ func (c *controls) read() Control {
 	defer c.mu.Unlock()
 	if string(raw) != c.text {
 		c.text, c.done = string(raw), map[string]int{}
+	}
+	if c.belated == nil {
+		c.belated = map[string]chan struct{}{}
 	}
 	if len(raw) > 0 && json.Unmarshal(raw, &control) != nil {
 		return Control{}

@@ -11,5 +11,5 @@
 // What a snapshot holds, and what differs between two, is read from the extents that the kernel tells of: images that
 // share a place on the device share their data.
 //
-// A control file can make the driver slow, unready or failing; see Control.
+// A control file can make the driver slow, unready, failing, half-failing or lying; see Control.
 package csireflink

@@ -91,7 +91,12 @@ func (d *Driver) Run(ctx context.Context) error {
 func (d *Driver) intercept(ctx context.Context, q any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
 	method := path.Base(info.FullMethod)
 	start := time.Now()
-	answer, err := d.controls.around(ctx, method, func() (any, error) { return handler(ctx, q) })
+	answer, err := d.controls.around(ctx, method, func() (any, error) {
+		return d.controls.late(ctx, method, q, func(ctx context.Context) (any, error) { return handler(ctx, q) })
+	})
+	if err == nil {
+		lie(answer, d.controls.read().Lies[method])
+	}
 	switch method {
 	case "Probe", "NodeGetCapabilities", "ControllerGetCapabilities", "GetPluginCapabilities":
 	default:

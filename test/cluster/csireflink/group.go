@@ -115,7 +115,7 @@ func (d *Driver) DeleteVolumeGroupSnapshot(_ context.Context, q *csi.DeleteVolum
 	if err != nil {
 		return nil, answer(err)
 	}
-	if err := checkMembers(g, q.GetSnapshotIds()); err != nil {
+	if err := checkMembers(g, d.told(q.GetSnapshotIds())); err != nil {
 		return nil, err
 	}
 	for _, id := range g.Members {

@@ -48,15 +48,21 @@ func (d *Driver) cut(ctx context.Context, all []*record) error {
 		r.Size = source.Size
 		sources = append(sources, r.Source)
 	}
-	if err := d.copyHeld(ctx, all, sources); err != nil {
-		return err
-	}
+	err := d.copyHeld(ctx, all, sources)
 	for _, r := range all {
-		if err := d.store.save(snapshots, r); err != nil {
-			return err
+		if err == nil {
+			err = d.store.save(snapshots, r)
 		}
 	}
-	return nil
+	if err == nil {
+		return nil
+	}
+	// Nothing stays of a cut that failed: nobody would know of it, and so nobody remove it.
+	errs := []error{err}
+	for _, r := range all {
+		errs = append(errs, d.store.drop(snapshots, r.ID))
+	}
+	return errors.Join(errs...)
 }
 
 func (d *Driver) copyHeld(ctx context.Context, all []*record, sources []string) error {
@@ -71,6 +77,9 @@ func (d *Driver) copyHeld(ctx context.Context, all []*record, sources []string) 
 	now := time.Now()
 	for i, r := range all {
 		if i > 0 {
+			if err := d.controls.failure("half a group", control.HalfGroup); err != nil {
+				return err
+			}
 			if err := pause(ctx, control.GapMillis); err != nil {
 				return err
 			}

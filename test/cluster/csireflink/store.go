@@ -111,6 +111,9 @@ func (s store) remove(kind, id string) error {
 	return os.RemoveAll(s.folder(kind, id))
 }
 
+// drop removes what may be there with or without a record.
+func (s store) drop(kind, id string) error { return os.RemoveAll(s.folder(kind, id)) }
+
 // clone makes the file target share all extents of source, which must be flushed for its cache to be in the copy.
 func clone(target, source string) error {
 	if err := os.MkdirAll(filepath.Dir(target), 0o755); err != nil {
