@@ -78,6 +78,9 @@ func (r *BackupReconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctr
 		}
 		note(r.Events, b, remark{corev1.EventTypeWarning, reason, "Delete", d.Farewell})
 	}
+	if d.LeftBehind != "" && err == nil {
+		note(r.Events, b, remark{corev1.EventTypeWarning, "LeftBehind", "CleanUp", d.LeftBehind})
+	}
 	if apierrors.IsConflict(err) {
 		return ctrl.Result{RequeueAfter: time.Second}, r.report(ctx, b, d, false)
 	}

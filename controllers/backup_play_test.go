@@ -1,6 +1,7 @@
 package controllers
 
 import (
+	"cmp"
 	"encoding/json"
 	"strings"
 	"time"
@@ -124,7 +125,7 @@ func (w *backupWorld) playDriver() bool {
 			if c.Spec.Source.SnapshotHandle != nil {
 				handle = *c.Spec.Source.SnapshotHandle
 			} else if c.Spec.Source.VolumeHandle != nil {
-				handle = "snap-of-" + *c.Spec.Source.VolumeHandle
+				handle = snapshotOf(*c.Spec.Source.VolumeHandle, cmp.Or(c.Annotations["groupsnapshot.storage.k8s.io/volumeGroupSnapshotHandle"], c.Name))
 			}
 			if c.Status == nil {
 				c.Status = &snapshotv1.VolumeSnapshotContentStatus{}
@@ -136,6 +137,9 @@ func (w *backupWorld) playDriver() bool {
 	}
 	return played
 }
+
+// snapshotOf is the handle of a volume's snapshot in one cut: no two have the same.
+func snapshotOf(volume, cut string) string { return "snap-of-" + volume + "-" + cut }
 
 func (w *backupWorld) playGroups() bool {
 	played := false
@@ -155,7 +159,7 @@ func (w *backupWorld) playGroups() bool {
 			for _, volume := range c.Spec.Source.VolumeHandles {
 				created, size := time.Now().UnixNano(), int64(1<<30)
 				c.Status.VolumeSnapshotInfoList = append(c.Status.VolumeSnapshotInfoList, groupsnapshotv1.VolumeSnapshotInfo{
-					VolumeHandle: volume, SnapshotHandle: "snap-of-" + volume, ReadyToUse: &ready, CreationTime: &created, RestoreSize: &size,
+					VolumeHandle: volume, SnapshotHandle: snapshotOf(volume, handle), ReadyToUse: &ready, CreationTime: &created, RestoreSize: &size,
 				})
 			}
 			w.must(ignoreRace(w.cluster.Client.Status().Update(w.t.Context(), c)))

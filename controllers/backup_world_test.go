@@ -319,7 +319,9 @@ func (w *backupWorld) run(timeout time.Duration) *v1alpha1.VMStateBackup {
 // they can make it shorter.
 func (w *backupWorld) skip(b *v1alpha1.VMStateBackup, wait time.Duration) time.Duration {
 	switch stage := backup.StageOf(b); {
-	case w.mute["Driver"], stage == backup.StageBeginning, stage == backup.StageEnding:
+	case stage == backup.StageBeginning: // what is being removed between attempts has a limit
+		return min(wait, 500*time.Millisecond)
+	case w.mute["Driver"], stage == backup.StageEnding:
 		return min(wait, 5*time.Second)
 	default:
 		return min(wait, 50*time.Millisecond)

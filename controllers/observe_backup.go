@@ -180,7 +180,7 @@ func (r *BackupReconciler) observeCut(ctx context.Context, in *backup.Observed) 
 	if missing && in.Backup.Status.Moment == nil {
 		return r.observeStorage(ctx, in)
 	}
-	if missing || in.Cut.Foreign != "" { // not for ever on the word of a cache
+	if missing || in.Cut.Refused() != "" { // not for ever on the word of a cache
 		in.Cut, err = r.cut(ctx, r.Live, in.Backup)
 	}
 	return err
@@ -338,11 +338,23 @@ func (r *BackupReconciler) observeSnapshotChildren(ctx context.Context, in *back
 		return fmt.Errorf("list VolumeGroupSnapshots: %w", err)
 	}
 	for i := range groups.Items {
-		g := &groups.Items[i]
-		content, _, _ := unstructured.NestedString(g.Object, "status", "boundVolumeGroupSnapshotContentName") // absent or no string: not bound
-		addChild(in, action.KindVolumeGroupSnapshot, g, content != "")
+		if err := r.observeGroupChild(ctx, in, &groups.Items[i]); err != nil {
+			return err
+		}
 	}
 	return nil
+}
+
+func (r *BackupReconciler) observeGroupChild(ctx context.Context, in *backup.Observed, g *unstructured.Unstructured) error {
+	name, _, _ := unstructured.NestedString(g.Object, "status", "boundVolumeGroupSnapshotContentName") // absent or no string: not bound
+	before := len(in.Children)
+	addChild(in, action.KindVolumeGroupSnapshot, g, name != "")
+	if name != "" || len(in.Children) == before {
+		return nil
+	}
+	content, err := r.unstructured(ctx, "VolumeGroupSnapshotContent", types.NamespacedName{Name: groupContentName(g.GetUID())})
+	in.Children[before].Unnamed = content != nil
+	return err
 }
 
 func listKind(gvk schema.GroupVersionKind) schema.GroupVersionKind {
@@ -359,8 +371,9 @@ func addChild(in *backup.Observed, kind action.Kind, obj client.Object, bound bo
 	if !metav1.IsControlledBy(obj, in.Backup) {
 		return
 	}
-	in.Children = append(in.Children, backup.Child{
-		Kind: kind, Name: obj.GetName(), UID: obj.GetUID(), Created: obj.GetCreationTimestamp().Time,
-		Deleting: obj.GetDeletionTimestamp() != nil, Bound: bound,
-	})
+	child := backup.Child{Kind: kind, Name: obj.GetName(), UID: obj.GetUID(), Created: obj.GetCreationTimestamp().Time, Bound: bound}
+	if at := obj.GetDeletionTimestamp(); at != nil {
+		child.Deleting, child.DeletedAt = true, at.Time
+	}
+	in.Children = append(in.Children, child)
 }

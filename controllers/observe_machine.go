@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -24,7 +25,7 @@ type machineReader struct {
 }
 
 // +kubebuilder:rbac:groups=kubevirt.io,resources=virtualmachines;virtualmachineinstances,verbs=get;list;watch
-// +kubebuilder:rbac:groups=kubevirt.io,resources=virtualmachineinstancemigrations,verbs=list
+// +kubebuilder:rbac:groups=kubevirt.io,resources=virtualmachineinstancemigrations,verbs=list;watch
 // +kubebuilder:rbac:groups=subresources.kubevirt.io,resources=virtualmachines/expand-spec,verbs=get
 // +kubebuilder:rbac:groups="",resources=pods,verbs=list
 // +kubebuilder:rbac:groups="",resources=persistentvolumeclaims,verbs=get;list
@@ -40,7 +41,7 @@ func (r machineReader) read(ctx context.Context, name, lockHolder string) (inven
 	}
 	seen.VM = vm
 	for _, step := range []func(context.Context, *inventory.Seen) error{
-		r.instance, r.expanded, r.pods, r.migrations, r.claims, r.volumes, r.revisions,
+		r.instance, r.expanded, r.pods, r.migrations, r.claims, r.targets, r.volumes, r.revisions,
 	} {
 		if err := step(ctx, &seen); err != nil {
 			return seen, err
@@ -154,6 +155,33 @@ func (r machineReader) claims(ctx context.Context, seen *inventory.Seen) error {
 	}
 	for i := range list.Items {
 		seen.Claims[list.Items[i].Name] = &list.Items[i]
+	}
+	mounted := inventory.MountedState(*seen)
+	if mounted == "" || seen.Claims[mounted] != nil {
+		return nil
+	}
+	c, err := get(ctx, r.live, r.key(mounted), &corev1.PersistentVolumeClaim{})
+	if c != nil {
+		seen.Claims[mounted] = c
+	}
+	return err
+}
+
+// targets looks for what migrations that were interrupted left: a claim for the state that has the VM as its owner and not
+// yet its label. It is not in the list of claims, and must not be taken for one of them.
+func (r machineReader) targets(ctx context.Context, seen *inventory.Seen) error {
+	if seen.VMI != nil && !seen.VMI.IsFinal() {
+		return nil // its own state is in the claim that it mounts
+	}
+	list := &corev1.PersistentVolumeClaimList{}
+	if err := r.live.List(ctx, list, client.InNamespace(r.namespace), client.HasLabels{v1alpha1.LabelMigrationName}); err != nil {
+		return fmt.Errorf("list claims of migrations: %w", err)
+	}
+	for i := range list.Items {
+		c := &list.Items[i]
+		if metav1.IsControlledBy(c, seen.VM) && c.DeletionTimestamp == nil && strings.HasPrefix(c.Name, v1alpha1.LabelPersistentState) {
+			seen.Targets = append(seen.Targets, c.Name)
+		}
 	}
 	return nil
 }

@@ -110,7 +110,37 @@ func pair(ctx context.Context, from client.Reader, s *snapshotv1.VolumeSnapshot)
 		name = *s.Status.BoundVolumeSnapshotContentName
 	}
 	content, err := get(ctx, from, types.NamespacedName{Name: name}, &snapshotv1.VolumeSnapshotContent{})
-	return snapshotset.Pair{Snapshot: s, Content: content}, err
+	if err != nil {
+		return snapshotset.Pair{}, err
+	}
+	earlier, err := earlierContent(ctx, from, content)
+	return snapshotset.Pair{Snapshot: s, Content: content, Earlier: earlier}, err
+}
+
+// earlierContent names a content, not younger than c, that has the handle of c; "" if there is none. A driver that
+// hands out one snapshot twice would have it removed under whoever had it first.
+func earlierContent(ctx context.Context, from client.Reader, c *snapshotv1.VolumeSnapshotContent) (string, error) {
+	if c == nil || handle(c) == "" {
+		return "", nil
+	}
+	list := &snapshotv1.VolumeSnapshotContentList{}
+	if err := from.List(ctx, list, client.UnsafeDisableDeepCopy); err != nil { // only read, and all of the cluster
+		return "", fmt.Errorf("list VolumeSnapshotContents: %w", err)
+	}
+	for i := range list.Items {
+		other := &list.Items[i]
+		if other.UID != c.UID && other.Spec.Driver == c.Spec.Driver && handle(other) == handle(c) && !c.CreationTimestamp.Before(&other.CreationTimestamp) {
+			return other.Name, nil
+		}
+	}
+	return "", nil
+}
+
+func handle(c *snapshotv1.VolumeSnapshotContent) string {
+	if c.Status == nil || c.Status.SnapshotHandle == nil {
+		return ""
+	}
+	return *c.Status.SnapshotHandle
 }
 
 func (r *BackupReconciler) groupCut(ctx context.Context, from client.Reader, b *v1alpha1.VMStateBackup) (snapshotset.Progress, error) {
@@ -159,7 +189,7 @@ func (r *BackupReconciler) group(ctx context.Context, key types.NamespacedName) 
 		return out, err
 	}
 	out.Snapshot = snapshot
-	name := "groupsnapcontent-" + string(snapshot.UID)
+	name := groupContentName(snapshot.UID)
 	if snapshot.Status != nil && snapshot.Status.BoundVolumeGroupSnapshotContentName != nil {
 		name = *snapshot.Status.BoundVolumeGroupSnapshotContentName
 	}
@@ -174,6 +204,10 @@ func (r *BackupReconciler) group(ctx context.Context, key types.NamespacedName) 
 	out.Content = content
 	return out, nil
 }
+
+// groupContentName is the content that the snapshot controller makes for a group (external-snapshotter,
+// GetDynamicSnapshotContentNameForGroupSnapshot).
+func groupContentName(group types.UID) string { return "groupsnapcontent-" + string(group) }
 
 func (r *BackupReconciler) unstructured(ctx context.Context, kind string, key types.NamespacedName) (*unstructured.Unstructured, error) {
 	gvk, err := groupKind(r.RESTMapper(), kind)

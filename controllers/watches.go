@@ -41,7 +41,9 @@ func (r *BackupReconciler) SetupWithManager(mgr ctrl.Manager) error {
 		Watches(&snapshotv1.VolumeSnapshotContent{}, handler.EnqueueRequestsFromMapFunc(r.ofContent)).
 		Watches(&v1alpha1.VMStateBackup{}, handler.EnqueueRequestsFromMapFunc(r.ofLater)).
 		Watches(&v1alpha1.VMStateStore{}, storeWakes(r.ofStore))
-	b = watchMachines(mgr, b, map[client.Object]handler.MapFunc{&kubevirtv1.VirtualMachineInstance{}: r.ofInstance})
+	b = watchMachines(mgr, b, map[client.Object]handler.MapFunc{
+		&kubevirtv1.VirtualMachineInstance{}: r.ofInstance, &kubevirtv1.VirtualMachineInstanceMigration{}: r.ofMigration,
+	})
 	return r.watchGroups(mgr, b).Complete(r)
 }
 
@@ -138,6 +140,17 @@ func (r *BackupReconciler) byChild(ctx context.Context, namespace string, names 
 func (r *BackupReconciler) ofInstance(ctx context.Context, obj client.Object) []reconcile.Request {
 	return r.where(ctx, obj.GetNamespace(), func(b *v1alpha1.VMStateBackup) bool {
 		return b.Spec.VMName == obj.GetName() && backup.StageOf(b) == backup.StageBeginning
+	})
+}
+
+// ofMigration: a backup that waits for a migration goes on when it has ended, or is gone.
+func (r *BackupReconciler) ofMigration(ctx context.Context, obj client.Object) []reconcile.Request {
+	m, ok := obj.(*kubevirtv1.VirtualMachineInstanceMigration)
+	if !ok {
+		return nil
+	}
+	return r.where(ctx, m.Namespace, func(b *v1alpha1.VMStateBackup) bool {
+		return b.Spec.VMName == m.Spec.VMIName && backup.StageOf(b) == backup.StageBeginning
 	})
 }
 

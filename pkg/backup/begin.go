@@ -118,6 +118,10 @@ func tidyAttempt(in Observed) (Decision, bool) {
 	}
 	message := last.Message + "; removing what the attempt made"
 	left := remains(in, func(c Child) bool { return !isAccount(c) })
+	if left.waiting != "" && in.since(left.since) >= waitLimit {
+		return in.fail(v1alpha1.ReasonSnapshotFailed, "what an attempt made could not be removed in %s, and no further one is begun: %s (last: %s)",
+			waitLimit, left.waiting, last.Message), true
+	}
 	if len(left.actions) > 0 || left.waiting != "" {
 		return in.act(v1alpha1.ReasonBinding, message, left.actions...), true
 	}

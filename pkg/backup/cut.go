@@ -16,6 +16,8 @@ import (
 func cut(in Observed) Decision {
 	a := Open(in.Backup)
 	switch {
+	case in.Cut.Wrong != "":
+		return in.fail(v1alpha1.ReasonSnapshotFailed, "%s", in.Cut.Wrong)
 	case in.Cut.Foreign != "":
 		return in.discard(v1alpha1.AttemptDiscarded, "%s", in.Cut.Foreign)
 	case a.Freeze != nil && held(a) && a.Freeze.FrozenAt != nil && a.Freeze.Requester != in.Process:

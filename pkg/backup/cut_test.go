@@ -65,6 +65,9 @@ func TestPlanCut(t *testing.T) {
 			want:   records(v1alpha1.ReasonBinding, "another claim"),
 			status: verdict(v1alpha1.AttemptDiscarded, "another claim"),
 		},
+		"Wrong": seenAs(fails(v1alpha1.ReasonSnapshotFailed, "no such snapshot"),
+			"a driver that answers what cannot be true would do so again: no further attempt piles up on it",
+			at(attempt(cutting), func(in *Observed) { in.Cut.Wrong = "no such snapshot" })),
 	})
 }
 

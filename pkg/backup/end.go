@@ -3,6 +3,7 @@ package backup
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -15,6 +16,10 @@ import (
 // bindGrace is how long an unbound snapshot is not deleted: deleting it before it knows its
 // content leaves the content and what is on the storage behind (external-snapshotter 8.7).
 const bindGrace = 2 * time.Minute
+
+// removeLimit is how long a snapshot may be being removed, or know nothing of the content that it has, before it is not
+// waited for any more. No failure of a driver is terminal for the snapshotter: it would be for ever.
+const removeLimit = time.Hour
 
 // order in which children are removed: what uses something goes before it.
 var order = [][]action.Kind{
@@ -50,6 +55,7 @@ func end(in Observed) Decision {
 		return d
 	}
 	d.Actions = []action.Action{action.RemoveFinalizer{Finalizer: v1alpha1.FinalizerRelease}}
+	d.LeftBehind = leftBehind(left)
 	if in.Backup.DeletionTimestamp != nil {
 		return d
 	}
@@ -61,9 +67,17 @@ func end(in Observed) Decision {
 	if d.Status.CompletedAt == nil {
 		// The next pass lets go: the record comes before its effect.
 		at := metav1.NewTime(in.Now)
-		d.Status.CompletedAt, d.Actions = &at, nil
+		d.Status.CompletedAt, d.Actions, d.LeftBehind = &at, nil, ""
 	}
 	return d
+}
+
+func leftBehind(l left) string {
+	if len(l.stuck) == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%s: being removed for more than %s, and not waited for any more; the events of what it is bound to say what its driver answers",
+		strings.Join(l.stuck, ", "), removeLimit)
 }
 
 // outcome says what the backup came to.
@@ -119,8 +133,11 @@ func isAccount(c Child) bool {
 // left is what is still to be removed.
 type left struct {
 	actions []action.Action
-	// waiting names something that is being removed already.
+	// waiting names something that is being removed already, or cannot be yet; since is from when on.
 	waiting string
+	since   time.Time
+	// stuck are snapshots that are not waited for any more.
+	stuck []string
 }
 
 // remains undoes what the backup did to the VM's own objects, then removes the first group of
@@ -135,11 +152,7 @@ func remains(in Observed, remove func(Child) bool) left {
 			if !slices.Contains(kinds, c.Kind) || !remove(c) {
 				continue
 			}
-			if c.Deleting || !in.deletable(c) {
-				out.waiting = fmt.Sprintf("%s %q is being removed", c.Kind, c.Name)
-				continue
-			}
-			out.actions = append(out.actions, action.Delete{Kind: c.Kind, Name: c.Name, UID: c.UID})
+			out.add(in, c)
 		}
 		if len(out.actions) > 0 || out.waiting != "" {
 			return out
@@ -148,9 +161,42 @@ func remains(in Observed, remove func(Child) bool) left {
 	return out
 }
 
+func (l *left) add(in Observed, c Child) {
+	switch {
+	case c.Deleting && isSnapshot(c) && in.since(c.DeletedAt) >= removeLimit:
+		l.stuck = append(l.stuck, fmt.Sprintf("%s %q", c.Kind, c.Name))
+	case c.Deleting:
+		l.wait(c.DeletedAt, "%s %q is being removed", c.Kind, c.Name)
+	case !in.deletable(c):
+		l.wait(c.Created, "%s %q is not bound to its content yet, which its removal would leave behind", c.Kind, c.Name)
+	default:
+		l.actions = append(l.actions, action.Delete{Kind: c.Kind, Name: c.Name, UID: c.UID})
+	}
+}
+
+// wait keeps what has been waited for the longest.
+func (l *left) wait(since time.Time, format string, args ...any) {
+	if l.waiting == "" || since.Before(l.since) {
+		l.waiting, l.since = fmt.Sprintf(format, args...), since
+	}
+}
+
+func isSnapshot(c Child) bool {
+	return c.Kind == action.KindVolumeSnapshot || c.Kind == action.KindVolumeGroupSnapshot
+}
+
+// deletable says that nothing is left behind if a child is deleted now, as far as can be known. A group that is
+// deleted before it names its content leaves it, and what it holds on the storage, for good: the snapshot controller
+// looks by that name alone (external-snapshotter 8.7, pkg/common-controller/groupsnapshot_controller_helper.go).
 func (in Observed) deletable(c Child) bool {
-	snapshot := c.Kind == action.KindVolumeSnapshot || c.Kind == action.KindVolumeGroupSnapshot
-	return !snapshot || c.Bound || in.since(c.Created) >= bindGrace
+	switch {
+	case !isSnapshot(c), c.Bound:
+		return true
+	case c.Unnamed:
+		return in.since(c.Created) >= removeLimit
+	default:
+		return in.since(c.Created) >= bindGrace
+	}
 }
 
 // undo takes our marks off the VM and its claims.

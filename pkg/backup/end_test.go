@@ -47,6 +47,52 @@ func TestPlanEnd(t *testing.T) {
 			}),
 			want: func() Decision {
 				d := withActions(failing, conditions.Failing, lookAgain)
+				d.Waiting = `VolumeGroupSnapshot "g" is not bound to its content yet, which its removal would leave behind`
+				return d
+			}(),
+		},
+		"UnboundGroupWithoutContent": {
+			reason: "one that the snapshot controller never looked at has nothing to leave",
+			in: at(failed, clock(bindGrace), func(in *Observed) {
+				in.Children = []Child{{Kind: action.KindVolumeGroupSnapshot, Name: "g", UID: "ug", Created: noon}}
+			}),
+			want: withActions(failing, conditions.Failing, lookAgain, action.Delete{Kind: action.KindVolumeGroupSnapshot, Name: "g", UID: "ug"}),
+		},
+		"UnboundGroupWithContent": {
+			reason: "the snapshot controller was killed between the two writes: when it is back, it binds them",
+			in: at(failed, clock(removeLimit-1), func(in *Observed) {
+				in.Children = []Child{{Kind: action.KindVolumeGroupSnapshot, Name: "g", UID: "ug", Created: noon, Unnamed: true}}
+			}),
+			want: func() Decision {
+				d := withActions(failing, conditions.Failing, lookAgain)
+				d.Waiting = `VolumeGroupSnapshot "g" is not bound to its content yet, which its removal would leave behind`
+				return d
+			}(),
+		},
+		"NeverRemoved": {
+			reason: "a driver that refuses the removal for ever holds up neither the backup nor its namespace: a person is told, once",
+			in: at(failed, clock(removeLimit), func(in *Observed) {
+				in.Backup.Status.CompletedAt = &completed
+				in.Children = []Child{
+					{Kind: action.KindVolumeGroupSnapshot, Name: "g", UID: "ug", Bound: true, Deleting: true, DeletedAt: noon},
+				}
+			}),
+			want: func() Decision {
+				d := withActions(failing, conditions.Stalled, 0, action.RemoveFinalizer{Finalizer: v1alpha1.FinalizerRelease})
+				d.LeftBehind = `VolumeGroupSnapshot "g": being removed for more than 1h0m0s, and not waited for any more; the events of what it is bound to say what its driver answers`
+				return d
+			}(),
+		},
+		"BeingRemoved": {
+			reason: "until then it is waited for, and what is used by nothing else as well",
+			in: at(failed, clock(removeLimit-1), func(in *Observed) {
+				in.Children = []Child{
+					{Kind: action.KindVolumeGroupSnapshot, Name: "g", UID: "ug", Bound: true, Deleting: true, DeletedAt: noon},
+					{Kind: action.KindConfigMap, Name: "c", UID: "uc"},
+				}
+			}),
+			want: func() Decision {
+				d := withActions(failing, conditions.Failing, lookAgain)
 				d.Waiting = `VolumeGroupSnapshot "g" is being removed`
 				return d
 			}(),

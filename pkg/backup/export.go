@@ -85,8 +85,8 @@ func readable(in Observed, reason string) (Decision, bool) {
 	switch {
 	case len(in.Cut.Missing) > 0:
 		return in.fail(v1alpha1.ReasonSnapshotFailed, "the snapshot of disk %q was removed before it was read", in.Cut.Missing[0]), true
-	case in.Cut.Foreign != "":
-		return in.fail(v1alpha1.ReasonSnapshotFailed, "%s", in.Cut.Foreign), true
+	case in.Cut.Refused() != "":
+		return in.fail(v1alpha1.ReasonSnapshotFailed, "%s", in.Cut.Refused()), true
 	case in.Cut.Ready && len(in.Cut.Snapshots) == len(disksOf(&in.Backup.Status)):
 		return Decision{}, false
 	case in.since(m.CutEnded.Time) >= readyLimit:

@@ -69,7 +69,7 @@ func includedOf(s *v1alpha1.VMStateBackupStatus, role v1alpha1.VolumeRole) []v1a
 func Disks(b *v1alpha1.VMStateBackup) []snapshotset.Disk {
 	var out []snapshotset.Disk
 	for _, v := range disksOf(&b.Status) {
-		out = append(out, snapshotset.Disk{Volume: v.Name, Claim: v.ClaimName, Handle: v.Handle})
+		out = append(out, snapshotset.Disk{Volume: v.Name, Claim: v.ClaimName, Driver: v.Driver, Handle: v.Handle})
 	}
 	return out
 }

@@ -118,8 +118,13 @@ type Child struct {
 	Created time.Time
 	// Deleting says that it is being deleted already.
 	Deleting bool
-	// Bound says that a snapshot knows its content. One that does not leaves it behind.
+	// DeletedAt is when it began to be deleted.
+	DeletedAt time.Time
+	// Bound says that a snapshot knows its content. One that does not may leave it behind.
 	Bound bool
+	// Unnamed says that a group snapshot has a content and does not name it: deleted now, it is sure to
+	// leave it behind.
+	Unnamed bool
 }
 
 // Decision is what to record, do and say.
@@ -132,6 +137,8 @@ type Decision struct {
 	Status v1alpha1.VMStateBackupStatus
 	// Waiting is what the removal of what was made waits for, for a person; "" if for nothing.
 	Waiting string
+	// LeftBehind is what is still being removed when the backup is let go of, for a person; "" if nothing is.
+	LeftBehind string
 	// Findings are conditions besides those of State.
 	Findings []Finding
 	// Warnings for a person, said once.

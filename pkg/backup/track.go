@@ -186,7 +186,7 @@ func toKeep(in Observed) *v1alpha1.BaseSnapshots {
 	out := &v1alpha1.BaseSnapshots{}
 	for i, v := range disksOf(&in.Backup.Status) {
 		_, ok, _ := tracks(in, v)
-		if ok && i < len(in.Cut.Snapshots) && in.Cut.Foreign == "" {
+		if ok && i < len(in.Cut.Snapshots) && in.Cut.Refused() == "" {
 			out.Snapshots = append(out.Snapshots, in.Cut.Snapshots[i])
 		}
 	}

@@ -21,6 +21,8 @@
 //	a claim that is not bound, an attachment under way  VolumeNotReady    yes
 //	no disk with a claim                                NoVolumes
 //	several claims with the label of its state          StateAmbiguous
+//	the claim that the launcher mounts is being deleted VolumeNotReady
+//	a migration's claim for the state in use, or left   Migrating         yes
 //	label, launcher and spec disagree about the state   StateAmbiguous
 //	TPM or EFI persistent, and no claim for them        StateMissing
 //	the state on a Block claim                          StateUnsupported

@@ -28,6 +28,9 @@ type Seen struct {
 	Migrations []kubevirtv1.VirtualMachineInstanceMigration
 	// Claims by name: those that the VM or its instance names, and those with the state's label.
 	Claims map[string]*corev1.PersistentVolumeClaim
+	// Targets are the names of claims that migrations of the VM made for its state and that were not put in the place of
+	// the one before; looked for only while no instance runs, since a running one tells by what it mounts.
+	Targets []string
 	// Volumes by name: those that the claims are bound to.
 	Volumes map[string]*corev1.PersistentVolume
 	// Revisions that the VM or its instance refers to.

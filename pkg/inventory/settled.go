@@ -54,16 +54,17 @@ func unsettled(in Seen) refusals {
 	return found
 }
 
-// still says that no migration is under way: during one there are two state claims and two pods.
+// still says that no migration is under way: during one there are two state claims and two pods. One whose instance is
+// gone goes on until KubeVirt has found out which of the two claims holds the state.
 func still(in Seen) *Refusal {
-	if in.VMI == nil {
-		return nil
-	}
 	for i := range in.Migrations {
 		if m := &in.Migrations[i]; !m.IsFinal() {
 			return wait(v1alpha1.ReasonMigrating, "virtualmachineinstancemigration/"+m.Name, "migration %q of VM %q is under way", m.Name, in.VM.Name).
 				next("the backup goes on after it")
 		}
+	}
+	if !running(in) {
+		return nil
 	}
 	s := in.VMI.Status.MigrationState
 	if s != nil && s.StartTimestamp != nil && s.EndTimestamp == nil {

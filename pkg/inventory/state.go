@@ -34,7 +34,11 @@ func findState(in Seen, settled bool, found *refusals) stateOf {
 	out := stateOf{tpm: persistentTPM(spec), efi: persistentEFI(spec)}
 	claims := stateClaims(in)
 	if settled {
-		found.add(agree(in, out, claims))
+		interrupted := handedOver(in, claims)
+		found.add(interrupted)
+		if interrupted == nil {
+			found.add(agree(in, out, claims))
+		}
 	}
 	if len(claims) != 1 {
 		return out
@@ -60,9 +64,13 @@ func findState(in Seen, settled bool, found *refusals) stateOf {
 // agree compares the three ways to know of the state.
 func agree(in Seen, s stateOf, claims []string) *Refusal {
 	wanted := s.tpm || s.efi
-	mounted := mountedState(in)
+	mounted := MountedState(in)
 	name := in.VM.Name
 	switch {
+	case len(claims) > 1 && slices.Contains(claims, mounted):
+		return refuse(v1alpha1.ReasonStateAmbiguous, claim(claims[1]), "claims %s all carry the label %s=%s, and the running pod keeps the firmware state in %q",
+			strings.Join(claims, ", "), v1alpha1.LabelPersistentState, name, mounted).
+			next("take the label off the others, or KubeVirt may start the VM with one of them")
 	case len(claims) > 1:
 		return refuse(v1alpha1.ReasonStateAmbiguous, claim(claims[1]), "claims %s all carry the label %s=%s",
 			strings.Join(claims, ", "), v1alpha1.LabelPersistentState, name).
@@ -108,8 +116,8 @@ func stateClaims(in Seen) []string {
 // LegacyStateClaim is the name that KubeVirt 1.3 and older gave the state claim of a VM.
 func LegacyStateClaim(vm string) string { return v1alpha1.LabelPersistentState + "-" + vm }
 
-// mountedState is the claim that the launcher keeps the state in; "" if there is none.
-func mountedState(in Seen) string {
+// MountedState is the claim that the launcher keeps the state in; "" if there is none.
+func MountedState(in Seen) string {
 	if !running(in) || launcher(in) == nil {
 		return ""
 	}
