@@ -58,7 +58,8 @@ type Backup struct {
 
 	resume   *resume
 	distrust distrust
-	renew    renewal // nil before the first volume
+	renew    renewal          // nil before the first volume
+	removed  map[keys.ID]bool // runs of earlier backups that were found to be removed
 	accounts accounts
 	// recounts says that the books cannot be kept by differences to the parent's.
 	recounts bool

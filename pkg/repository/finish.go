@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/vmstate/vmstate/pkg/objectstore"
 	"github.com/vmstate/vmstate/pkg/repository/commit"
@@ -110,7 +111,7 @@ func (b *Backup) record(moment []byte) *commit.Record {
 		Volumes:    b.volumes,
 	}
 	if b.before != nil {
-		r.Live = append(r.Live, b.before.Live...)
+		r.Live = slices.DeleteFunc(slices.Clone(b.before.Live), func(l commit.Link) bool { return b.removed[l.Run] })
 	}
 	if r.Parent != nil {
 		r.Live = append(r.Live, *r.Parent)

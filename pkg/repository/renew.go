@@ -23,9 +23,16 @@ import (
 // stay the oldest that lists it reaches most.
 type renewal map[uint64]bool
 
-// maxLooks bounds the earlier backups that one backup looks at for this. What could not be
-// decided by then is left for later: the oldest are looked at first, and they go first.
-const maxLooks = 8
+const (
+	// maxLooks bounds the earlier backups whose tables one backup reads for this. What could not be
+	// decided by then is left for later: the oldest are looked at first, and they go first.
+	maxLooks = 8
+	// maxPassed bounds those that it finds to be removed. They are in no list of its own, so that the
+	// next backup does not look for them again.
+	maxPassed = 128
+	// maxThin bounds the packs that one backup considers: 3 MiB of memory, and up to 256 GiB sent again.
+	maxThin = 1 << 14
+)
 
 // thin reports whether less than half of a data pack is reached.
 func thin(p *index.Pack) bool { return p.Kind == index.DataPack && p.Live < p.Total-p.Live }
@@ -36,10 +43,10 @@ func (b *Backup) openRenewal(ctx context.Context) error {
 	if b.renew != nil || b.parent == nil {
 		return nil
 	}
-	b.renew = renewal{}
+	b.renew, b.removed = renewal{}, map[keys.ID]bool{}
 	found := map[uint64]index.Pack{}
 	err := b.parentPacks(ctx, func(p index.Numbered[index.Pack]) {
-		if thin(&p.Entry) {
+		if thin(&p.Entry) && len(found) < maxThin {
 			found[p.Ordinal] = p.Entry
 		}
 	}, func(Extent) {})
@@ -54,18 +61,24 @@ func (b *Backup) openRenewal(ctx context.Context) error {
 		return fmt.Errorf("read parent: %w", err)
 	}
 	maps.DeleteFunc(found, func(_ uint64, p index.Pack) bool { return made[p.Origin.Run] == 0 })
-	looks := 0
+	looks, passed := 0, 0
 	for _, l := range b.parent.record.Live { // the oldest first
 		of := slices.Sorted(maps.Keys(found))
 		of = slices.DeleteFunc(of, func(o uint64) bool { return made[found[o].Origin.Run] > l.Sequence || b.renew[o] })
 		if len(of) == 0 {
 			continue
 		}
-		if looks++; looks > maxLooks {
+		if looks == maxLooks || passed == maxPassed {
 			return nil
 		}
-		if err := b.keptBy(ctx, l, of, found); err != nil {
+		stays, err := b.keptBy(ctx, l, of, found)
+		if err != nil {
 			return fmt.Errorf("look what earlier backups need: %w", err)
+		}
+		if stays {
+			looks++
+		} else {
+			passed++
 		}
 	}
 	for o := range found { // no other backup has it
@@ -82,20 +95,33 @@ func (b *Backup) madeAt(ctx context.Context) (map[keys.ID]uint64, error) {
 }
 
 // keptBy takes the packs out of found, of those at these ordinals, of which an earlier backup reaches
-// half or more, and notes the others that it lists: they are to be renewed. One that is removed, or about
-// to be, keeps nothing, nor does one whose table cannot be read.
-func (b *Backup) keptBy(ctx context.Context, l commit.Link, ordinals []uint64, found map[uint64]index.Pack) error {
-	o, err := b.repo.readSigned(ctx, CommitRef{Key: refOf(b.vm, l).Key})
+// half or more, and notes the others that it lists: they are to be renewed. One that does not stay, since it is
+// removed or about to be, or that cannot be read, keeps nothing.
+func (b *Backup) keptBy(ctx context.Context, l commit.Link, ordinals []uint64, found map[uint64]index.Pack) (stays bool, err error) {
+	o, err := b.repo.readSigned(ctx, refOf(b.vm, l))
 	switch {
-	case errors.Is(err, ErrAborted), err != nil && isOfOne(err):
-		return nil
+	case errors.Is(err, ErrAborted):
+		b.removed[l.Run] = true
+		return false, nil
+	case err != nil && isOfOne(err):
+		return false, nil
 	case err != nil:
-		return err
+		return false, err
 	}
 	_, going, err := b.repo.tombstone(ctx, layout.CommitName{VM: b.vm, Sequence: l.Sequence, Run: l.Run})
 	if err != nil || going {
-		return err
+		return false, err
 	}
+	own := func(ordinal uint64) bool { return found[ordinal].Origin.Run == l.Run }
+	if others := slices.DeleteFunc(slices.Clone(ordinals), own); len(others) > 0 {
+		err = b.keptByTable(ctx, o, others, found)
+	}
+	maps.DeleteFunc(found, func(ordinal uint64, _ index.Pack) bool { return own(ordinal) }) // the backup that made it has all of it
+	return true, err
+}
+
+// keptByTable goes by what the pack table of a backup says. One that cannot be read says nothing.
+func (b *Backup) keptByTable(ctx context.Context, o *opened, ordinals []uint64, found map[uint64]index.Pack) error {
 	table, err := index.OpenPacks(ctx, o.nodes(), b.objects, o.record.Packs)
 	for _, ordinal := range ordinals {
 		if err != nil {

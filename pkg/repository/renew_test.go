@@ -1,6 +1,8 @@
 package repository_test
 
 import (
+	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/vmstate/vmstate/pkg/objectstore/faultstore"
@@ -58,6 +60,43 @@ func TestRenewal(t *testing.T) {
 		t.Errorf("%d bytes are stored for a disk of 8 MiB, before %d", after, before)
 	}
 	c.mustRestore(five.CommitRef, changed)
+}
+
+// TestRenewalPastRemoved: in a long chain of which only the newest backups stay, those that were removed are passed
+// once, and keep nothing.
+func TestRenewalPastRemoved(t *testing.T) {
+	c := newCollector(t)
+	in, changed := thinned()
+	first := c.backup("first", nil, in)
+	last := c.backup("second", first, changed)
+	gone := []*repository.Result{first}
+	for i := range 14 {
+		gone = append(gone, last)
+		last = c.backup(fmt.Sprint("more", i), last, changed)
+	}
+	c.pass(gone...)
+	c.pass()
+	next := c.backup("next", last, changed)
+	if n := next.Volumes[0].SentBytes; n < 1<<20 || n > 3<<20 {
+		t.Errorf("%d bytes were sent again", n)
+	}
+	// Something else becomes thin: who was found to be removed is not looked for again.
+	other := changed.clone()
+	for at := 4 << 20; at < 8<<20; at += 96 << 10 {
+		copy(other.disks[0][at:min(at+64<<10, 8<<20)], noise(uint64(at), 64<<10))
+	}
+	thin := c.backup("thin", next, other)
+	c.faults.Calls()
+	c.backup("after", thin, other)
+	looked := 0
+	for _, call := range c.faults.Calls() {
+		if call.Op == faultstore.Open && strings.HasPrefix(call.Key, "c/") {
+			looked++
+		}
+	}
+	if looked > 6 {
+		t.Errorf("%d records of earlier backups were read", looked)
+	}
 }
 
 // TestRenewalByAudit: a backup that reads only what has changed leaves what is left of thin packs where it
