@@ -43,8 +43,10 @@ func (e Env) open(ctx context.Context, rootKey []byte, unlock *config.Unlock) (*
 		if err != nil {
 			return nil, err
 		}
-		r.Repository, err = e.expecting(ctx)(repository.OpenWithIdentities(ctx, e.Store, ids, rootKey))
-		return r, err
+		if r.Repository, err = e.expecting(ctx)(repository.OpenWithIdentities(ctx, e.Store, ids, rootKey)); err != nil {
+			return nil, err
+		}
+		return r, nil
 	}
 	if e.Holder == nil || unlock.Restore == "" {
 		return nil, fmt.Errorf("%w: nobody can be asked for keys", ErrTask)
@@ -57,11 +59,15 @@ func (e Env) open(ctx context.Context, rootKey []byte, unlock *config.Unlock) (*
 	if err != nil {
 		return nil, err
 	}
-	return r, r.ask(ctx, request, func(t *ticket.Ticket) error {
+	err = r.ask(ctx, request, func(t *ticket.Ticket) error {
 		r.handed = repository.Handed{Epochs: t.Epochs, Data: map[keys.Origin][32]byte{}}
 		r.Repository, err = e.expecting(ctx)(repository.OpenHanded(ctx, e.Store, r.handed, rootKey))
 		return err
 	})
+	if err != nil {
+		return nil, err
+	}
+	return r, nil
 }
 
 // expecting takes a repository that was opened if its store shows what the cluster knows of its keys, and has it refuse
@@ -106,9 +112,11 @@ func (r *reading) openData(ctx context.Context, c *repository.Commit) error {
 			return err
 		}
 	}
-	if r.Repository, err = r.env.expecting(ctx)(repository.OpenHanded(ctx, r.env.Store, r.handed, r.rootKey)); err != nil {
+	opened, err := r.env.expecting(ctx)(repository.OpenHanded(ctx, r.env.Store, r.handed, r.rootKey))
+	if err != nil {
 		return err
 	}
+	r.Repository = opened
 	if err := r.env.Holder.Done(ctx); err != nil {
 		return fmt.Errorf("say that the keys have come: %w", err)
 	}
