@@ -57,13 +57,6 @@ func (e *Env) RestoreFiles(ctx context.Context, keys *KeyPair, vm, commit, dir s
 	return err
 }
 
-// Rewrap makes the backups in the bucket readable for another key pair. It needs no cluster.
-func (e *Env) Rewrap(ctx context.Context, keys *KeyPair, to string) (string, error) {
-	args := append([]string{"rewrap", "--recipient", to}, e.bucketFlags(keys)...)
-	out, err := e.runWith(ctx, []string{"AWS_ACCESS_KEY_ID=" + e.Bucket.AccessKey, "AWS_SECRET_ACCESS_KEY=" + e.Bucket.SecretKey}, e.CLI, args...)
-	return string(out), err
-}
-
 func (e *Env) bucketFlags(keys *KeyPair) []string {
 	flags := []string{"--bucket", e.Bucket.Name, "--endpoint", e.Bucket.Endpoint, "--prefix", e.Bucket.Prefix, "--region", e.Bucket.Region, "--identity", keys.File}
 	if e.Bucket.CAFile != "" {

@@ -145,24 +145,20 @@ type RestoreSpec struct {
 	Name, Source, Mode, Extra string
 }
 
-// Restore makes a VMStateRestore with the identity in the cluster, and waits until it is Ready.
+// Restore makes a VMStateRestore and waits until it is Ready.
 func (r *Runner) Restore(ctx context.Context, ns string, s RestoreSpec, say func(string)) error {
-	s.Extra = "  identitySecretRef: {name: restore-key}\n" + s.Extra
-	if err := r.AskRestore(ctx, ns, s); err != nil {
-		return err
-	}
-	return r.UntilReady(ctx, 10*time.Minute, ns, "vmstaterestore/"+s.Name, say)
-}
-
-// AskRestore makes a VMStateRestore. Without an identity in the cluster it waits for somebody's.
-func (r *Runner) AskRestore(ctx context.Context, ns string, s RestoreSpec) error {
-	return r.Apply(ctx, fmt.Sprintf(`apiVersion: vmstate.io/v1alpha1
+	err := r.Apply(ctx, fmt.Sprintf(`apiVersion: vmstate.io/v1alpha1
 kind: VMStateRestore
 metadata: {name: %s, namespace: %s}
 spec:
   source: %s
   mode: %s
+  identitySecretRef: {name: restore-key}
 %s`, s.Name, ns, s.Source, s.Mode, s.Extra))
+	if err != nil {
+		return err
+	}
+	return r.UntilReady(ctx, 10*time.Minute, ns, "vmstaterestore/"+s.Name, say)
 }
 
 // Left lists what vmstate made on the way and has not removed: everything with its label but the
@@ -179,7 +175,7 @@ func (r *Runner) Left(ctx context.Context, ns string) (string, error) {
 	for line := range strings.Lines(out) {
 		line = strings.TrimSpace(line)
 		kind, name, _ := strings.Cut(line, "/")
-		kept := kind == "persistentvolumeclaim" && !strings.HasPrefix(name, "vmstate-") || strings.Contains(name, "-repository-keys")
+		kept := kind == "persistentvolumeclaim" && !strings.HasPrefix(name, "vmstate-") || strings.HasSuffix(name, "-repository-keys")
 		kept = kept || strings.Contains(kind, "snapshot") && slices.ContainsFunc(bases, func(uid string) bool {
 			return strings.HasPrefix(name, "vmstate-"+uid+"-")
 		})
