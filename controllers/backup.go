@@ -49,7 +49,7 @@ type BackupReconciler struct {
 // +kubebuilder:rbac:groups=rbac.authorization.k8s.io,resources=rolebindings,verbs=get;list;create;delete
 // +kubebuilder:rbac:groups=rbac.authorization.k8s.io,resources=clusterroles,resourceNames=vmstate-maintenance;vmstate-mover;vmstate-setup;vmstate-witness,verbs=bind
 // +kubebuilder:rbac:groups=kubevirt.io,resources=virtualmachines/status,verbs=patch
-// +kubebuilder:rbac:groups=subresources.kubevirt.io,resources=virtualmachineinstances/freeze;virtualmachineinstances/unfreeze,verbs=update
+// +kubebuilder:rbac:groups=subresources.kubevirt.io,resources=virtualmachineinstances/freeze;virtualmachineinstances/unfreeze;virtualmachineinstances/pause;virtualmachineinstances/unpause,verbs=update
 // +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch
 
 // Reconcile observes one backup, plans, acts and reports. Every decision is in
@@ -59,13 +59,15 @@ func (r *BackupReconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctr
 	if err := r.Live.Get(ctx, req.NamespacedName, b); err != nil {
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
-	seen, err := r.observe(ctx, b)
+	work, done := r.inTime(ctx, b)
+	defer done()
+	seen, err := r.observe(work, b)
 	if err != nil {
 		return r.blind(ctx, b, err)
 	}
 	seen.Backup = b.DeepCopy() // actions write to b
 	d := backup.Plan(seen)
-	answers, err := r.executor().run(ctx, b, d.Actions)
+	answers, err := r.executor().run(work, b, d.Actions)
 	if err != nil {
 		d = d.Interrupted(seen, answers, err) // same state, err as its message
 	} else {
@@ -86,9 +88,22 @@ func (r *BackupReconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctr
 	}
 	if err != nil && backup.Held(b) {
 		ctrl.LoggerFrom(ctx).Error(err, "Acting for a backup whose guest may be frozen")
-		return ctrl.Result{RequeueAfter: time.Second}, r.report(ctx, b, d, true)
+		after := time.Second
+		if work.Err() != nil {
+			after = time.Millisecond // the deadline is now
+		}
+		return ctrl.Result{RequeueAfter: after}, r.report(ctx, b, d, true)
 	}
 	return ctrl.Result{RequeueAfter: d.RequeueAfter}, errors.Join(err, r.report(ctx, b, d, true))
+}
+
+// inTime ends a pass at the next deadline of a guest that is held: a request that hangs must not hold up its
+// release, which is asked for all the same.
+func (r *BackupReconciler) inTime(ctx context.Context, b *v1alpha1.VMStateBackup) (context.Context, context.CancelFunc) {
+	if until := backup.Deadline(b, r.now()); until > 0 {
+		return context.WithTimeout(ctx, until)
+	}
+	return ctx, func() {}
 }
 
 // blind is a pass that could not look: a guest is thawed all the same when that is due.
@@ -101,6 +116,9 @@ func (r *BackupReconciler) blind(ctx context.Context, b *v1alpha1.VMStateBackup,
 	d := backup.Blind(backup.Observed{Now: r.now(), Process: r.Process, Backup: b})
 	answers, err := r.executor().run(ctx, b, d.Actions)
 	after := min(max(d.RequeueAfter, time.Second), blindPause)
+	if errors.Is(cause, context.DeadlineExceeded) && len(answers) == 0 {
+		after = time.Millisecond // the deadline is now
+	}
 	return ctrl.Result{RequeueAfter: after}, errors.Join(err, r.report(ctx, b, d.Settle(answers), false))
 }
 

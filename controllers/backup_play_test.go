@@ -91,7 +91,11 @@ func (w *backupWorld) playWitness(r *v1alpha1.VMStateReport, c witnessconfig.Con
 			{APIVersion: v1alpha1.GroupVersion.String(), Kind: "VMStateReport", Name: r.Name, UID: r.UID},
 		}}}
 		w.create(secret)
-		r.Status.Witness = &v1alpha1.WitnessResult{StateDigest: digestOf("5"), SecretNames: []string{secret.Name}, First: reading}
+		r.Status.Witness = &v1alpha1.WitnessResult{StateDigest: digestOf("5"), SecretNames: []string{secret.Name}, First: reading, Guarding: c.Fence}
+	}
+	if c.Fence {
+		w.playFence(r, b, c.Attempt)
+		return
 	}
 	for _, a := range b.Status.Attempts {
 		if a.Number == c.Attempt && a.CutEnded != nil {

@@ -36,7 +36,7 @@ func reachedBy(b *v1alpha1.VMStateBackup) reached {
 
 func (w *backupWorld) expect(want reached) *v1alpha1.VMStateBackup {
 	w.t.Helper()
-	b := w.run(2 * time.Minute)
+	b := w.run(5 * time.Minute)
 	if diff := cmp.Diff(want, reachedBy(b)); diff != "" {
 		w.t.Errorf("(-want +got):\n%s", diff)
 	}

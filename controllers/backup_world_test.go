@@ -25,7 +25,6 @@ import (
 	"github.com/vmstate/vmstate/api/v1alpha1"
 	"github.com/vmstate/vmstate/pkg/backup"
 	"github.com/vmstate/vmstate/pkg/job"
-	"github.com/vmstate/vmstate/pkg/snapshotset"
 	"github.com/vmstate/vmstate/test/build"
 	"github.com/vmstate/vmstate/test/kube"
 )
@@ -55,6 +54,8 @@ type backupWorld struct {
 	mute map[string]bool
 	// blind says that the manager can list nothing.
 	blind bool
+	// ungrouped says that nobody vouches for the driver's groups.
+	ungrouped bool
 	// hook is called before every pass.
 	hook func(*v1alpha1.VMStateBackup)
 }
@@ -68,6 +69,8 @@ type guest struct {
 	refuse  error
 	// deaf: it does not thaw, and says nothing.
 	deaf bool
+
+	pausing
 }
 
 func (g *guest) frozen() bool { return g.w.now().Before(g.until) }
@@ -275,7 +278,7 @@ func (w *backupWorld) manager() *BackupReconciler {
 	r := &BackupReconciler{
 		Client: c, Live: c, Guests: w.guest, Events: events.NewFakeRecorder(1000), Image: "localhost/vmstate:dev",
 		Process: fmt.Sprintf("manager-%d", w.starts), Now: w.now,
-		Knowledge: snapshotset.NewKnowledge([]snapshotset.Driver{{Name: build.Driver, GroupsCutTogether: true, Source: "test"}}),
+		Knowledge: w.knowledge(),
 	}
 	w.must(Releaser{Backups: r}.Start(w.t.Context()))
 	return r
@@ -367,6 +370,7 @@ func (w *backupWorld) clean(b *v1alpha1.VMStateBackup, kept ...string) {
 	if w.guest.frozen() {
 		w.t.Error("the guest is still frozen")
 	}
+	w.runs()
 }
 
 func onlyKept(list client.ObjectList, b *v1alpha1.VMStateBackup, kept []string) error {

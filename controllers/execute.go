@@ -33,10 +33,16 @@ type executor struct {
 // that came to one are returned in any case.
 func (e *executor) run(ctx context.Context, owner client.Object, actions []action.Action) ([]action.Answer, error) {
 	var answers []action.Answer
+	paused := false
 	for _, a := range actions {
+		if _, thaws := a.(action.Unfreeze); thaws && paused {
+			continue // its agent cannot answer
+		}
 		answer, err := e.do(ctx, owner, a)
 		if answer != nil {
 			answers = append(answers, *answer)
+			_, unpauses := a.(action.Unpause)
+			paused = unpauses && answer.Failure != ""
 		}
 		if err != nil {
 			return answers, err
@@ -46,11 +52,10 @@ func (e *executor) run(ctx context.Context, owner client.Object, actions []actio
 }
 
 func (e *executor) do(ctx context.Context, owner client.Object, a action.Action) (*action.Answer, error) {
+	if answer := e.doGuest(ctx, owner, a); answer != nil {
+		return answer, nil
+	}
 	switch a := a.(type) {
-	case action.Freeze:
-		return e.freeze(ctx, owner, a), nil
-	case action.Unfreeze:
-		return e.unfreeze(ctx, owner, a), nil
 	case action.AddFinalizer:
 		return nil, e.patchFinalizer(ctx, owner, func() bool { return controllerutil.AddFinalizer(owner, a.Finalizer) })
 	case action.RemoveFinalizer:

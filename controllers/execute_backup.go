@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/http"
-	"time"
 
 	snapshotv1 "github.com/kubernetes-csi/external-snapshotter/client/v8/apis/volumesnapshot/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -20,10 +18,6 @@ import (
 	"github.com/vmstate/vmstate/api/v1alpha1"
 	"github.com/vmstate/vmstate/pkg/action"
 )
-
-// guestTimeout bounds one request to freeze or thaw, so that a hanging agent cannot keep a
-// recorded freeze from being released.
-const guestTimeout = 15 * time.Second
 
 // doBackup carries out the actions of a backup; false if it is not one of them.
 func (e *executor) doBackup(ctx context.Context, owner client.Object, a action.Action) (bool, error) {
@@ -153,75 +147,6 @@ func (e *executor) vm(ctx context.Context, namespace, name string, uid types.UID
 		return nil, fmt.Errorf("%w: %q", errAnotherVM, name)
 	}
 	return vm, nil
-}
-
-func (e *executor) freeze(ctx context.Context, owner client.Object, a action.Freeze) *action.Answer {
-	ctx, cancel := context.WithTimeout(ctx, guestTimeout)
-	defer cancel()
-	_, err := e.sameInstance(ctx, owner.GetNamespace(), a.Instance, a.UID)
-	if err == nil {
-		ctrl.LoggerFrom(ctx).Info("Freezing guest", "VirtualMachineInstance", klog.KRef(owner.GetNamespace(), a.Instance))
-		err = e.guests.Freeze(ctx, owner.GetNamespace(), a.Instance, a.Timeout)
-	}
-	return &action.Answer{Action: a, At: e.now(), Failure: text(err), Refused: refused(err)}
-}
-
-// refused says that an error is an answer which leaves nothing under way. A 5xx can come from any
-// hop on the way to the guest while the last goes on.
-func refused(err error) bool {
-	status := apierrors.APIStatus(nil)
-	if errors.Is(err, errAnotherInstance) {
-		return true
-	}
-	if !errors.As(err, &status) || apierrors.IsTimeout(err) || apierrors.IsTooManyRequests(err) {
-		return false
-	}
-	code := status.Status().Code
-	return code >= http.StatusBadRequest && code < http.StatusInternalServerError
-}
-
-func (e *executor) unfreeze(ctx context.Context, owner client.Object, a action.Unfreeze) *action.Answer {
-	ctx, cancel := context.WithTimeout(ctx, guestTimeout)
-	defer cancel()
-	vmi, err := e.sameInstance(ctx, owner.GetNamespace(), a.Instance, a.UID)
-	if goneInstance(err, a.Instance) || errors.Is(err, errAnotherInstance) {
-		return &action.Answer{Action: a, At: e.now()} // what was frozen is gone
-	}
-	answer := &action.Answer{Action: a}
-	if err == nil {
-		answer.GuestSeen, answer.GuestStatus = true, vmi.Status.FSFreezeStatus
-		ctrl.LoggerFrom(ctx).Info("Thawing guest", "VirtualMachineInstance", klog.KRef(owner.GetNamespace(), a.Instance))
-		err = e.guests.Unfreeze(ctx, owner.GetNamespace(), a.Instance)
-	}
-	if goneInstance(err, a.Instance) {
-		err = nil
-	}
-	if err != nil && !answer.GuestSeen {
-		answer.KubeVirtGone = e.guests.Gone(ctx)
-	}
-	answer.At, answer.Failure = e.now(), text(err)
-	return answer
-}
-
-// goneInstance: a 404 counts only if it names the instance, since KubeVirt's API itself can be
-// what is not found.
-func goneInstance(err error, instance string) bool {
-	status := apierrors.APIStatus(nil)
-	return errors.As(err, &status) && apierrors.IsNotFound(err) && status.Status().Details != nil && status.Status().Details.Name == instance
-}
-
-var errAnotherInstance = errors.New("another instance of that name")
-
-// sameInstance is the instance of that name, if it is the one with this UID, and is not ended.
-func (e *executor) sameInstance(ctx context.Context, namespace, name string, uid types.UID) (*kubevirtv1.VirtualMachineInstance, error) {
-	vmi := &kubevirtv1.VirtualMachineInstance{}
-	if err := e.live.Get(ctx, types.NamespacedName{Namespace: namespace, Name: name}, vmi); err != nil {
-		return nil, err
-	}
-	if vmi.UID != uid || vmi.IsFinal() {
-		return nil, fmt.Errorf("%w: %q", errAnotherInstance, name)
-	}
-	return vmi, nil
 }
 
 func text(err error) string {

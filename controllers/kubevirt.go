@@ -24,6 +24,12 @@ type Guests interface {
 	Freeze(ctx context.Context, namespace, instance string, timeout time.Duration) error
 	// Unfreeze asks the guest agent to thaw. Thawing a thawed guest succeeds.
 	Unfreeze(ctx context.Context, namespace, instance string) error
+	// Pause stops the instance's virtual processors and has its disks flushed. An instance that is
+	// paused already, or that KubeVirt will not pause, is a conflict or forbidden.
+	Pause(ctx context.Context, namespace, instance string) error
+	// Unpause lets it go on. It is a conflict until the instance's status says that it is paused, and
+	// while a VirtualMachineSnapshot is in progress.
+	Unpause(ctx context.Context, namespace, instance string) error
 	// Expand is a VirtualMachine with its instancetype and preference applied.
 	Expand(ctx context.Context, namespace, vm string) (*kubevirtv1.VirtualMachine, error)
 	// Gone reports that the cluster defines no VirtualMachineInstances: the API server was asked what it serves,
@@ -57,6 +63,14 @@ func (s subresources) Freeze(ctx context.Context, namespace, instance string, ti
 
 func (s subresources) Unfreeze(ctx context.Context, namespace, instance string) error {
 	return s.put(ctx, namespace, instance, "unfreeze", nil)
+}
+
+func (s subresources) Pause(ctx context.Context, namespace, instance string) error {
+	return s.put(ctx, namespace, instance, "pause", nil)
+}
+
+func (s subresources) Unpause(ctx context.Context, namespace, instance string) error {
+	return s.put(ctx, namespace, instance, "unpause", nil)
 }
 
 func (s subresources) put(ctx context.Context, namespace, instance, subresource string, body []byte) error {

@@ -41,7 +41,7 @@ func (r *BackupReconciler) observe(ctx context.Context, b *v1alpha1.VMStateBacku
 	case backup.StagePreparing:
 		steps = append(steps, r.observeDocuments, r.observeMembers, r.observeWitness, r.observeBeforeCut)
 	case backup.StageCutting:
-		steps = append(steps, r.observeCut)
+		steps = append(steps, r.observeCut, r.observeFence)
 	case backup.StageProving:
 		steps = append(steps, r.observeWitness, r.observeAfterCut)
 	case backup.StageExporting:
@@ -75,7 +75,11 @@ func (r *BackupReconciler) observeMachine(ctx context.Context, in *backup.Observ
 // observeBeforeCut looks at the whole machine until the first reading is there. From then on
 // every request makes the window wider, and the look that counts is the one after the cut.
 func (r *BackupReconciler) observeBeforeCut(ctx context.Context, in *backup.Observed) error {
-	if !in.ReadOnce() || !in.Documents {
+	prepared := in.ReadOnce()
+	if backup.Fenced(in.Backup) {
+		prepared = in.Ready()
+	}
+	if !prepared || !in.Documents {
 		return errors.Join(r.observeMachine(ctx, in), r.observeBlocker(ctx, in))
 	}
 	b, inv := in.Backup, backup.Recorded(in.Backup)
@@ -90,6 +94,11 @@ func (r *BackupReconciler) observeBeforeCut(ctx context.Context, in *backup.Obse
 		}
 		inv.VM.InstanceUID = vmi.UID
 		inv.Agent, inv.Paused = inventory.Agent(vmi), inventory.Paused(vmi)
+		inv.PausedSince, inv.PauseReason = inventory.PausedSince(vmi)
+		inv.Frozen = inventory.Frozen(vmi)
+		if backup.Fenced(b) {
+			return r.observeSnapshotting(ctx, in, inv)
+		}
 	} else {
 		locked, err := r.locked(ctx, b)
 		if err != nil {

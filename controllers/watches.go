@@ -139,7 +139,7 @@ func (r *BackupReconciler) byChild(ctx context.Context, namespace string, names 
 
 func (r *BackupReconciler) ofInstance(ctx context.Context, obj client.Object) []reconcile.Request {
 	return r.where(ctx, obj.GetNamespace(), func(b *v1alpha1.VMStateBackup) bool {
-		return b.Spec.VMName == obj.GetName() && backup.StageOf(b) == backup.StageBeginning
+		return b.Spec.VMName == obj.GetName() && (backup.StageOf(b) == backup.StageBeginning || backup.Held(b))
 	})
 }
 

@@ -41,6 +41,46 @@ type FreezeRecord struct {
 	Failure string `json:"failure,omitempty"`
 }
 
+// FenceRecord is a pause of the guest, under which its disks are cut and its firmware state is read. It is
+// written before the guest is asked to pause, so that whoever comes next, after any crash, knows that it
+// must be released.
+type FenceRecord struct {
+	// requestedAt is when the record was written.
+	RequestedAt metav1.MicroTime `json:"requestedAt"`
+	// deadline by which the guest is released, whatever happened.
+	Deadline metav1.MicroTime `json:"deadline"`
+	// requester is the manager process that wrote the record. Another process cannot know whether
+	// the request was sent, and releases instead of asking.
+	// +optional
+	Requester string `json:"requester,omitempty"`
+	// ownersPause says that the guest was paused already, by its owner. It was not asked to pause, and
+	// is not released.
+	// +optional
+	OwnersPause bool `json:"ownersPause,omitempty"`
+	// pausedAt is when the instance was seen paused.
+	// +optional
+	PausedAt *metav1.MicroTime `json:"pausedAt,omitempty"`
+	// pausedSince is what the instance's Paused condition said at that time. A cut that does not end
+	// under the same pause is none.
+	// +optional
+	PausedSince *metav1.Time `json:"pausedSince,omitempty"`
+	// releasedAt is when the guest was seen running past every request that could be in flight.
+	// +optional
+	ReleasedAt *metav1.MicroTime `json:"releasedAt,omitempty"`
+	// releaseFailure is what KubeVirt answered last instead of unpausing.
+	// +optional
+	ReleaseFailure string `json:"releaseFailure,omitempty"`
+	// kubeVirtGoneSince is since when the cluster was seen to define no instances any more.
+	// +optional
+	KubeVirtGoneSince *metav1.MicroTime `json:"kubeVirtGoneSince,omitempty"`
+	// unconfirmedAt is when nobody was asked any more: that the guest runs was never seen.
+	// +optional
+	UnconfirmedAt *metav1.MicroTime `json:"unconfirmedAt,omitempty"`
+	// failure is what KubeVirt answered instead of pausing.
+	// +optional
+	Failure string `json:"failure,omitempty"`
+}
+
 // AttemptVerdict is how an attempt at the moment ended.
 // +kubebuilder:validation:Enum=Bound;StateChanged;Discarded
 type AttemptVerdict string
@@ -74,12 +114,18 @@ type MomentAttempt struct {
 	// freeze is the freeze of the guest, if there was one.
 	// +optional
 	Freeze *FreezeRecord `json:"freeze,omitempty"`
+	// fence is the pause of the guest, if there was one.
+	// +optional
+	Fence *FenceRecord `json:"fence,omitempty"`
 	// cutStarted is when the first snapshot was about to be created.
 	// +optional
 	CutStarted *metav1.MicroTime `json:"cutStarted,omitempty"`
 	// cutEnded is when the last snapshot handle was known. The witness reads again when it sees this.
 	// +optional
 	CutEnded *metav1.MicroTime `json:"cutEnded,omitempty"`
+	// skewMilliseconds between the first and the last creation time that the storage reported.
+	// +optional
+	SkewMilliseconds int64 `json:"skewMilliseconds,omitempty"`
 	// verdict is how the attempt ended; empty while it goes on.
 	// +optional
 	Verdict AttemptVerdict `json:"verdict,omitempty"`

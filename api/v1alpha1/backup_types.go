@@ -268,6 +268,9 @@ type BackupSummary struct {
 	// size of all volumes, with a binary unit.
 	// +optional
 	Size string `json:"size,omitempty"`
+	// paused is how long the guest was paused for the cut, as in "640ms".
+	// +optional
+	Paused string `json:"paused,omitempty"`
 	// sent to the store, with a binary unit.
 	// +optional
 	Sent string `json:"sent,omitempty"`
@@ -339,6 +342,7 @@ type VMStateBackupStatus struct {
 // +kubebuilder:printcolumn:name="Sent",type=string,JSONPath=`.status.summary.sent`
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 // +kubebuilder:printcolumn:name="Taken",type=date,priority=1,JSONPath=`.status.moment.cutEnded`
+// +kubebuilder:printcolumn:name="Paused",type=string,priority=1,JSONPath=`.status.summary.paused`
 // +kubebuilder:printcolumn:name="Verified",type=string,priority=1,JSONPath=`.status.conditions[?(@.type=="Verified")].status`
 // +kubebuilder:printcolumn:name="VerifiedAt",type=date,priority=1,JSONPath=`.status.verifiedAt`
 // +kubebuilder:printcolumn:name="Store",type=string,priority=1,JSONPath=`.spec.storeRef.name`

@@ -49,6 +49,8 @@ const (
 	ReasonWitnessing = "Witnessing"
 	// ReasonFreezing: the guest is asked to freeze its filesystems.
 	ReasonFreezing = "Freezing"
+	// ReasonPausing: the guest is being paused for the cut.
+	ReasonPausing = "Pausing"
 	// ReasonTakingSnapshot: the snapshots are cut.
 	ReasonTakingSnapshot = "TakingSnapshot"
 	// ReasonBinding: the firmware state is read again and compared.
@@ -118,6 +120,10 @@ const (
 	ReasonSnapshotFailed = "SnapshotFailed"
 	// ReasonQuiesceFailed: the guest could not be frozen, and quiesce is Required.
 	ReasonQuiesceFailed = "QuiesceFailed"
+	// ReasonPauseFailed: the guest could not be paused, and nothing else binds its disks together.
+	ReasonPauseFailed = "PauseFailed"
+	// ReasonPauseExceeded: the storage did not cut the disks within maxPause.
+	ReasonPauseExceeded = "PauseExceeded"
 	// ReasonStateChanged: the firmware state changed during every attempt.
 	ReasonStateChanged = "StateChanged"
 	// ReasonVMChanged: the virtual machine moved, restarted or changed its volumes meanwhile.

@@ -208,12 +208,20 @@ type WitnessResult struct {
 	// sizeBytes of the state, uncompressed.
 	// +optional
 	SizeBytes int64 `json:"sizeBytes,omitempty"`
+	// guarding says that the witness was seen to be able to unpause the guest: it may, and KubeVirt's API
+	// answers it. No guest is paused before.
+	// +optional
+	Guarding bool `json:"guarding,omitempty"`
 	// first reading, before the cut.
 	// +optional
 	First *WitnessReading `json:"first,omitempty"`
 	// second reading, after the cut.
 	// +optional
 	Second *WitnessReading `json:"second,omitempty"`
+	// fenced is the reading while the guest was paused. Where there is one, stateDigest and secretNames
+	// are of it.
+	// +optional
+	Fenced *WitnessReading `json:"fenced,omitempty"`
 	// changed names the files that differ between the readings, and how.
 	// +optional
 	// +listType=atomic
@@ -221,6 +229,9 @@ type WitnessResult struct {
 	// releasedAt is when the witness thawed the guest because the manager was silent past the deadline.
 	// +optional
 	ReleasedAt *metav1.MicroTime `json:"releasedAt,omitempty"`
+	// unpausedAt is when the witness unpaused the guest because the manager was silent past the deadline.
+	// +optional
+	UnpausedAt *metav1.MicroTime `json:"unpausedAt,omitempty"`
 	// efi says what the EFI variables hold, for a person and for drills.
 	// +optional
 	// +kubebuilder:pruning:PreserveUnknownFields

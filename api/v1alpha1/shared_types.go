@@ -108,6 +108,14 @@ type Moment struct {
 	// frozenMilliseconds from the request to freeze until the guest was released. 0 if it was not frozen.
 	// +optional
 	FrozenMilliseconds int64 `json:"frozenMilliseconds,omitempty"`
+	// pausedMilliseconds from the request to pause until the guest was released. 0 if it was not paused
+	// for the backup.
+	// +optional
+	PausedMilliseconds int64 `json:"pausedMilliseconds,omitempty"`
+	// skewMilliseconds between the first and the last creation time that the storage reported for the
+	// snapshots. 0 if there is one, or if it reported none. It proves nothing.
+	// +optional
+	SkewMilliseconds int64 `json:"skewMilliseconds,omitempty"`
 	// stateDigest is the digest of the firmware state, in lower-case hexadecimal; what is
 	// exported must equal it.
 	// +optional

@@ -94,6 +94,8 @@ type holdsView struct {
 
 type guestView struct {
 	FrozenAtMostSeconds int64 `json:"frozenAtMostSeconds"`
+	// PausedAtMostMilliseconds bounds the pause for its disks; 0 if there is none.
+	PausedAtMostMilliseconds int64 `json:"pausedAtMostMilliseconds"`
 	// Effects are what else happens to it.
 	Effects []string `json:"effects,omitempty"`
 }
@@ -184,7 +186,7 @@ func makePlan(namespace string, spec *v1alpha1.VMStateBackupSpec, seen controlle
 	v.Holds = &holdsView{
 		Disks: string(out.Disks), State: string(out.State), Quiesce: string(out.Quiesce), QuiesceMessage: out.QuiesceMessage, Consistency: consistency(spec, out),
 	}
-	v.Guest = &guestView{FrozenAtMostSeconds: int64(out.FrozenAtMost.Seconds()), Effects: effects(inv, out)}
+	v.Guest = &guestView{FrozenAtMostSeconds: int64(out.FrozenAtMost.Seconds()), PausedAtMostMilliseconds: out.PausedAtMost.Milliseconds(), Effects: effects(inv, out)}
 	v.Steps = steps(inv, out)
 	return v
 }
@@ -225,10 +227,14 @@ func effects(inv inventory.Inventory, out backup.Outlook) (all []string) {
 	default:
 		all = append(all, "its filesystems are not frozen")
 	}
-	if inv.Paused {
+	switch {
+	case inv.Paused:
 		return append(all, "it stays paused, as its owner has it")
+	case out.PausedAtMost > 0:
+		return append(all, fmt.Sprintf("it is paused until its snapshots are cut, at most %s: it answers nobody meanwhile, and its Services take it for not ready", out.PausedAtMost))
+	default:
+		return append(all, "it is not paused")
 	}
-	return append(all, "it is not paused")
 }
 
 // steps tell in order what would happen to the guest and its volumes.
@@ -247,10 +253,16 @@ func steps(inv inventory.Inventory, out backup.Outlook) []string {
 	if out.Disks == v1alpha1.DisksGroup {
 		add("snapshot all disks at one instant, by group class %q", out.Choice.GroupClass)
 	}
+	if out.PausedAtMost > 0 {
+		add("pause the guest, for the cut alone")
+	}
 	for _, s := range out.Choice.Snapshots {
 		add("snapshot disk %q (claim %q) by class %q", s.Volume, s.Claim, s.Class)
 	}
-	if inv.HasState() && inv.Running {
+	if out.State == v1alpha1.StateFence {
+		add("read the firmware state of the paused guest")
+	}
+	if out.State == v1alpha1.StateWitness {
 		add("read the firmware state again: if it changed, the moment is discarded and tried again")
 	}
 	verb := "export"

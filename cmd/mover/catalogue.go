@@ -111,8 +111,8 @@ func entryOf(c *repository.Commit) v1alpha1.CatalogueEntry {
 // known says that the API server takes a moment: one that it does not would cost the whole page.
 func known(m v1alpha1.Moment) bool {
 	return !m.CutStarted.IsZero() && !m.CutEnded.IsZero() &&
-		slices.Contains([]v1alpha1.DiskBinding{v1alpha1.DisksOffline, v1alpha1.DisksSingle, v1alpha1.DisksGroup}, m.Disks) &&
-		slices.Contains([]v1alpha1.StateBinding{v1alpha1.StateOffline, v1alpha1.StateWitness, v1alpha1.StateNone}, m.State) &&
+		slices.Contains([]v1alpha1.DiskBinding{v1alpha1.DisksOffline, v1alpha1.DisksSingle, v1alpha1.DisksGroup, v1alpha1.DisksFence}, m.Disks) &&
+		slices.Contains([]v1alpha1.StateBinding{v1alpha1.StateOffline, v1alpha1.StateWitness, v1alpha1.StateFence, v1alpha1.StateNone}, m.State) &&
 		slices.Contains([]v1alpha1.QuiesceOutcome{
 			v1alpha1.QuiesceFrozen, v1alpha1.QuiesceNotAsked, v1alpha1.QuiesceNoAgent, v1alpha1.QuiesceFailed, v1alpha1.QuiesceOffline,
 		}, m.Quiesce)

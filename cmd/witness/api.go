@@ -8,9 +8,7 @@ import (
 	"io"
 	"time"
 
-	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -161,43 +159,4 @@ func (a *api) createSecret(ctx context.Context, s *corev1.Secret) error {
 		return fmt.Errorf("create Secret %q: %w", s.Name, err)
 	}
 	return nil
-}
-
-const (
-	subresources = "subresources.kubevirt.io"
-	instances    = "virtualmachineinstances"
-	unfreeze     = "unfreeze"
-)
-
-// thaw asks to unfreeze the guest. It is nil if that worked or the instance is gone:
-// a 404 counts only if it names the instance, since KubeVirt's API itself can be
-// missing for a while.
-func (a *api) thaw(ctx context.Context, instance string) error {
-	ctx, cancel := context.WithTimeout(ctx, thawTimeout)
-	defer cancel()
-	err := send(ctx, a.rest.Put().AbsPath("/apis", subresources, "v1", "namespaces", a.namespace, instances, instance, unfreeze), nil, nil)
-	status := apierrors.APIStatus(nil)
-	if errors.As(err, &status) && apierrors.IsNotFound(err) && status.Status().Details != nil && status.Status().Details.Name == instance {
-		return nil
-	}
-	if err != nil {
-		return fmt.Errorf("unfreeze instance %q: %w", instance, err)
-	}
-	return nil
-}
-
-// mayThaw asks the API server whether this account may unfreeze the guest.
-func (a *api) mayThaw(ctx context.Context, instance string) (bool, error) {
-	review := authorizationv1.SelfSubjectAccessReview{
-		TypeMeta: metav1.TypeMeta{APIVersion: authorizationv1.SchemeGroupVersion.String(), Kind: "SelfSubjectAccessReview"},
-		Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: &authorizationv1.ResourceAttributes{
-			Namespace: a.namespace, Verb: "update", Group: subresources, Version: "v1",
-			Resource: instances, Subresource: unfreeze, Name: instance,
-		}},
-	}
-	request := a.rest.Post().AbsPath("/apis/authorization.k8s.io/v1/selfsubjectaccessreviews")
-	if err := call(ctx, request, review, &review); err != nil {
-		return false, fmt.Errorf("ask whether instance %q may be unfrozen: %w", instance, err)
-	}
-	return review.Status.Allowed, nil
 }

@@ -64,12 +64,12 @@ func (r *runner) readFirst(ctx context.Context, step witness.Step) error {
 
 func (r *runner) tryFirst(ctx context.Context, step witness.Step) error {
 	if step == witness.StepReadFirst {
-		if err := r.checkThaw(ctx); err != nil {
+		if err := r.checkRight(ctx, unfreeze); err != nil {
 			return err
 		}
 	}
 	for until := time.Now().Add(settleFor); ; sleep(ctx, settlePause) {
-		recorded, err := r.captureOnce(ctx)
+		recorded, err := r.captureOnce(ctx, step)
 		if err != nil && (!unsettled(err) || time.Now().After(until) || ctx.Err() != nil) {
 			return err
 		}
@@ -85,33 +85,37 @@ func unsettled(err error) bool {
 	return ok && (no.reason == v1alpha1.ReasonStateChanged || no.reason == v1alpha1.ReasonStateDamaged)
 }
 
-// checkThaw refuses a witness whose dead man's switch would not work.
-func (r *runner) checkThaw(ctx context.Context) error {
-	may, err := r.api.mayThaw(ctx, r.task.Machine.VMName)
+// checkRight refuses a witness whose dead man's switch would not work.
+func (r *runner) checkRight(ctx context.Context, right string) error {
+	may, err := r.api.may(ctx, right, r.task.Machine.VMName)
 	if err != nil {
 		return err
 	}
 	if !may {
-		return refusal{v1alpha1.ReasonWitnessFailed, "the witness may not unfreeze the guest; bind the ClusterRole vmstate-witness to its service account"}
+		return refusal{v1alpha1.ReasonWitnessFailed, "the witness may not " + right + " the guest; bind the ClusterRole vmstate-witness to its service account"}
 	}
 	return nil
 }
 
 // captureOnce puts the state into Secrets, unless the last capture is still it, and
-// returns a reading that equals the capture.
-func (r *runner) captureOnce(ctx context.Context) (v1alpha1.WitnessReading, error) {
+// returns a reading that equals the capture. Only the first reading before a pause need
+// not: it shows that the state can be read and carried out, and the one that counts follows.
+func (r *runner) captureOnce(ctx context.Context, step witness.Step) (v1alpha1.WitnessReading, error) {
 	none := v1alpha1.WitnessReading{}
 	if err := r.capture(ctx); err != nil {
 		return none, err
 	}
-	if err := firmware.Sync(r.task.StateDir); err != nil {
-		return none, err
+	if step != witness.StepReadFenced { // no snapshot is of it, and a paused guest waits
+		if err := firmware.Sync(r.task.StateDir); err != nil {
+			return none, err
+		}
 	}
 	reading, recorded, err := r.look(ctx)
 	if err != nil {
 		return none, err
 	}
-	if changes := r.captured.reading.Compare(reading); len(changes) > 0 {
+	counts := step != witness.StepReadFirst || !r.task.Fence
+	if changes := r.captured.reading.Compare(reading); counts && len(changes) > 0 {
 		return none, refusal{v1alpha1.ReasonStateChanged, fmt.Sprintf("the firmware state keeps changing: %v", changes)}
 	}
 	return recorded, nil
@@ -232,10 +236,15 @@ func (r *runner) recordFirst(ctx context.Context, step witness.Step, recorded v1
 	if err != nil {
 		return fmt.Errorf("encode what the variables say: %w", err)
 	}
-	klog.InfoS("Recording the first reading", "digest", recorded.Digest, "files", len(r.captured.reading.Files), "bytes", r.captured.bytes)
+	klog.InfoS("Recording a reading", "step", step, "digest", recorded.Digest, "files", len(r.captured.reading.Files), "bytes", r.captured.bytes)
 	err = r.record(ctx, func(s *v1alpha1.VMStateReportStatus) {
 		s.Witness.StateDigest, s.Witness.SizeBytes = r.captured.digest, r.captured.bytes
-		s.Witness.SecretNames, s.Witness.First = r.captured.secrets, &recorded
+		s.Witness.SecretNames = r.captured.secrets
+		if step == witness.StepReadFenced {
+			s.Witness.Fenced = &recorded
+		} else {
+			s.Witness.First = &recorded
+		}
 		if r.captured.facts.EFI != nil {
 			s.Witness.EFI = &runtime.RawExtension{Raw: efi}
 		}

@@ -35,10 +35,11 @@ type runner struct {
 	captured *capture
 	sets     int        // sets of Secrets that this process has begun
 	thaws    chan error // the answer to the try that is under way
+	unpauses chan error // the same, of an unpause
 }
 
 func newRunner(task config.Config, self identity, calls *api) *runner {
-	return &runner{task: task, self: self, api: calls, nonce: newNonce(), seen: witness.Observed{Config: task}, thaws: make(chan error, 1)}
+	return &runner{task: task, self: self, api: calls, nonce: newNonce(), seen: witness.Observed{Config: task}, thaws: make(chan error, 1), unpauses: make(chan error, 1)}
 }
 
 // run returns when the report has an outcome and no guest is held frozen, or with
@@ -76,13 +77,25 @@ const retryPause = 500 * time.Millisecond
 // errReportGone: nothing can be recorded any more, so nothing that is read counts.
 var errReportGone = errors.New("the report of this witness does not exist")
 
-// lastThaw leaves no frozen guest behind a report that somebody deleted: the manager
-// deletes it only after the release.
+// lastThaw leaves no paused or frozen guest behind a report that somebody deleted: the
+// manager deletes it only after the release.
 func (r *runner) lastThaw(ctx context.Context) error {
-	if !r.seen.FreezeHeld() {
+	if !r.seen.GuestHeld() {
 		return nil
 	}
-	return r.api.thaw(ctx, r.task.Machine.VMName)
+	var err error
+	if witness.FenceHeld(witness.Attempt(r.seen.Backup, r.task.Attempt), r.report.Status) {
+		err = r.api.unpause(ctx, r.task.Machine.VMName, r.instance())
+	}
+	return errors.Join(err, r.api.thaw(ctx, r.task.Machine.VMName))
+}
+
+// instance is the UID of the instance that the manager recorded.
+func (r *runner) instance() types.UID {
+	if r.seen.Backup == nil || r.seen.Backup.Status.VM == nil {
+		return ""
+	}
+	return r.seen.Backup.Status.VM.InstanceUID
 }
 
 func (r *runner) verdict() error {
@@ -121,7 +134,9 @@ func (r *runner) wait(ctx context.Context, news <-chan sighting, until time.Time
 	case s := <-news:
 		r.see(s)
 	case err := <-r.thaws:
-		r.thawed(err)
+		answered(&r.seen.Freeze, err)
+	case err := <-r.unpauses:
+		answered(&r.seen.Fence, err)
 	}
 }
 
@@ -135,12 +150,26 @@ func (r *runner) see(s sighting) {
 	if attempt != nil && attempt.Freeze != nil && r.seen.Freeze.At.IsZero() {
 		r.seen.Freeze.At, r.seen.Freeze.Live = s.at, s.live
 	}
+	if attempt != nil && attempt.Fence != nil && r.seen.Fence.At.IsZero() {
+		r.seen.Fence.At, r.seen.Fence.Live = s.at, s.live
+	}
 }
 
 func (r *runner) act(ctx context.Context, d witness.Decision) error {
 	switch d.Step {
+	case witness.StepGuard:
+		return r.guard(ctx)
 	case witness.StepReadFirst, witness.StepReadOnce:
 		return r.readFirst(ctx, d.Step)
+	case witness.StepReadFenced:
+		if !d.WakeAt.IsZero() {
+			within, stop := context.WithDeadline(ctx, d.WakeAt)
+			defer stop()
+			ctx = within
+		}
+		return r.readFirst(ctx, d.Step)
+	case witness.StepFinish:
+		return r.record(ctx, func(s *v1alpha1.VMStateReportStatus) { s.Outcome = v1alpha1.OutcomeSucceeded })
 	case witness.StepReadSecond:
 		return r.readSecond(ctx)
 	case witness.StepThaw:
@@ -148,7 +177,14 @@ func (r *runner) act(ctx context.Context, d witness.Decision) error {
 		return nil
 	case witness.StepRecordRelease:
 		return r.record(ctx, func(s *v1alpha1.VMStateReportStatus) {
-			s.Witness.ReleasedAt = microTime(r.seen.Freeze.LastThaw)
+			s.Witness.ReleasedAt = microTime(r.seen.Freeze.LastTry)
+		})
+	case witness.StepUnpause:
+		r.unpause(ctx)
+		return nil
+	case witness.StepRecordUnpause:
+		return r.record(ctx, func(s *v1alpha1.VMStateReportStatus) {
+			s.Witness.UnpausedAt = microTime(r.seen.Fence.LastTry)
 		})
 	case witness.StepFail:
 		return r.fail(ctx, d.Reason, d.Message)
@@ -160,15 +196,43 @@ func (r *runner) act(ctx context.Context, d witness.Decision) error {
 // thaw asks to thaw and does not wait for the answer: an agent may take its time.
 func (r *runner) thaw(ctx context.Context) {
 	klog.InfoS("Thawing the guest: the deadline of its freeze has passed", "VirtualMachineInstance", klog.KRef(r.self.namespace, r.task.Machine.VMName))
-	r.seen.Freeze.LastThaw, r.seen.Freeze.Thawing, r.seen.Freeze.ThawAnswered = time.Now(), true, false
+	try(&r.seen.Freeze)
 	go func() { r.thaws <- r.api.thaw(ctx, r.task.Machine.VMName) }()
 }
 
-func (r *runner) thawed(err error) {
-	r.seen.Freeze.Thawing, r.seen.Freeze.ThawAnswered = false, err == nil
+// unpause does not wait for the answer either.
+func (r *runner) unpause(ctx context.Context) {
+	klog.InfoS("Unpausing the guest: the deadline of its pause has passed", "VirtualMachineInstance", klog.KRef(r.self.namespace, r.task.Machine.VMName))
+	try(&r.seen.Fence)
+	uid := r.instance()
+	go func() { r.unpauses <- r.api.unpause(ctx, r.task.Machine.VMName, uid) }()
+}
+
+func try(h *witness.Held) { h.LastTry, h.Trying, h.Answered = time.Now(), true, false }
+
+func answered(h *witness.Held, err error) {
+	h.Trying, h.Answered = false, err == nil
 	if err != nil {
-		klog.ErrorS(err, "The guest is not thawed; it is tried again")
+		klog.ErrorS(err, "The guest is not released; it is tried again")
 	}
+}
+
+// guard records that the dead man's switch works. A guest that cannot be unpaused now may be reachable in a
+// moment, so only a missing right ends it; the manager waits for the record, and not for ever.
+func (r *runner) guard(ctx context.Context) error {
+	for _, right := range []string{unpause, unfreeze} {
+		err := r.checkRight(ctx, right)
+		if no, ok := errors.AsType[refusal](err); ok {
+			return r.fail(ctx, no.reason, no.message)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	if err := r.api.reachesKubeVirt(ctx, r.task.Machine.VMName); err != nil {
+		return err
+	}
+	return r.record(ctx, func(s *v1alpha1.VMStateReportStatus) { s.Witness.Guarding = true })
 }
 
 func (r *runner) fail(ctx context.Context, reason, message string) error {

@@ -118,6 +118,7 @@ func (w *world) attempt(edit func(*v1alpha1.MomentAttempt)) {
 	if len(w.backup.Status.Attempts) == 0 {
 		w.backup.Status.Attempts = []v1alpha1.MomentAttempt{{Number: 1, StartedAt: metav1.NowMicro()}}
 	}
+	w.backup.Status.VM = &v1alpha1.CapturedVM{InstanceUID: "vmi"}
 	edit(&w.backup.Status.Attempts[0])
 	if err := w.client.Status().Patch(w.t.Context(), w.backup, client.MergeFrom(before)); err != nil {
 		w.t.Fatal(err)
@@ -257,8 +258,14 @@ type proxy struct {
 	server *httptest.Server
 	mutex  sync.Mutex
 	// thaws are the answers of virt-api still to be given; the last one stays.
-	thaws   []int
-	thawed  int
+	thaws  []int
+	thawed int
+	// paused says that the instance db is; unpauses are the answers to come, the last one stays.
+	paused   bool
+	unpauses []int
+	unpaused int
+	// down says that virt-api is.
+	down    bool
 	fault   func(r *http.Request) fault
 	killers []func()
 }
@@ -295,8 +302,15 @@ func newProxy(t *testing.T, c *rest.Config) *proxy {
 }
 
 func (p *proxy) serve(w http.ResponseWriter, r *http.Request, forward http.Handler) {
-	if strings.HasPrefix(r.URL.Path, "/apis/subresources.kubevirt.io/") {
+	switch {
+	case strings.HasSuffix(r.URL.Path, "/unpause"):
+		p.unpause(w, r)
+		return
+	case strings.HasPrefix(r.URL.Path, "/apis/subresources.kubevirt.io/"):
 		p.virtAPI(w, r)
+		return
+	case strings.HasPrefix(r.URL.Path, "/apis/kubevirt.io/"):
+		p.instance(w)
 		return
 	}
 	p.mutex.Lock()

@@ -3,6 +3,7 @@ package action
 import (
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 )
 
@@ -67,9 +68,25 @@ type Unfreeze struct {
 	UID      types.UID
 }
 
+// Pause asks KubeVirt to pause an instance, and waits until its status says so, both within Limit. Its
+// outcome is an Answer.
+type Pause struct {
+	Instance string
+	UID      types.UID
+	Limit    time.Duration
+}
+
+// Unpause asks KubeVirt to unpause an instance, if its status says that it is paused. An instance that
+// is gone counts as released. Its outcome is an Answer; after a failure an Unfreeze that follows is left
+// out, since the agent of a paused guest cannot answer.
+type Unpause struct {
+	Instance string
+	UID      types.UID
+}
+
 // Answer is what came of an action whose failure is a fact, not an error.
 type Answer struct {
-	// Action that was carried out: Freeze or Unfreeze.
+	// Action that was carried out: Freeze, Unfreeze, Pause or Unpause.
 	Action Action
 	// At is when the answer came.
 	At time.Time
@@ -84,6 +101,8 @@ type Answer struct {
 	// Refused says that the failure is an answer which leaves nothing under way: not a time-out,
 	// and not an error on the way to the guest.
 	Refused bool
+	// PausedSince is what the instance's Paused condition said when a Pause had worked.
+	PausedSince *metav1.Time
 }
 
 func (CreateSnapshot) action()      {}
@@ -94,3 +113,5 @@ func (LockVM) action()              {}
 func (UnlockVM) action()            {}
 func (Freeze) action()              {}
 func (Unfreeze) action()            {}
+func (Pause) action()               {}
+func (Unpause) action()             {}

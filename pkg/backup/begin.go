@@ -34,6 +34,9 @@ func begin(in Observed) Decision {
 		return d
 	}
 	inv := in.Machine.Inventory
+	if escalates(in.Backup) && out.State == v1alpha1.StateWitness && inv.Unpausable == "" {
+		out.State = v1alpha1.StateFence
+	}
 	d := in.record(v1alpha1.ReasonWitnessing, "reading the firmware state", func(s *v1alpha1.VMStateBackupStatus) {
 		vm := inv.VM
 		s.VM, s.Volumes = &vm, inv.Recorded()
@@ -98,6 +101,9 @@ func storeWritable(in Observed) (Decision, bool) {
 // with other backups. It follows from UID and number, so that every pass says the same.
 func pause(in Observed) time.Duration {
 	last := Last(in.Backup)
+	if last != nil && last.CutEnded == nil && last.Fence != nil && last.Fence.ReleasedAt != nil {
+		return afterOverrun - in.since(last.Fence.ReleasedAt.Time)
+	}
 	if last == nil || last.CutEnded == nil {
 		return 0
 	}

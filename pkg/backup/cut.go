@@ -15,6 +15,9 @@ import (
 // cut makes the snapshots, and records the instant at which the storage holds all of them.
 func cut(in Observed) Decision {
 	a := Open(in.Backup)
+	if fenced(in.Backup) {
+		return cutFenced(in, a)
+	}
 	switch {
 	case in.Cut.Wrong != "":
 		return in.fail(v1alpha1.ReasonSnapshotFailed, "%s", in.Cut.Wrong)
@@ -25,7 +28,8 @@ func cut(in Observed) Decision {
 		return in.discard(v1alpha1.AttemptDiscarded, "the manager was restarted while the guest was frozen")
 	case in.Cut.Cut && len(in.Cut.Missing) == 0:
 		return in.record(v1alpha1.ReasonBinding, "reading the firmware state again", func(s *v1alpha1.VMStateBackupStatus) {
-			s.Attempts[len(s.Attempts)-1].CutEnded = in.micro()
+			last := &s.Attempts[len(s.Attempts)-1]
+			last.CutEnded, last.SkewMilliseconds = in.micro(), in.Cut.Skew.Milliseconds()
 		})
 	case in.since(a.CutStarted.Time) >= cutLimit:
 		return in.fail(v1alpha1.ReasonSnapshotFailed, "the storage did not cut the snapshots in %s%s", cutLimit, because(in.Cut.Trouble))
@@ -86,7 +90,7 @@ func prove(in Observed) Decision {
 	if BindingOf(in.Backup) == v1alpha1.DisksOffline && !in.Machine.Inventory.Locked {
 		return in.discard(v1alpha1.AttemptDiscarded, "somebody took the lock off the halted VM during the cut")
 	}
-	if a.Freeze != nil && a.Freeze.FrozenAt != nil && held(a) {
+	if a.Freeze != nil && a.Freeze.FrozenAt != nil && held(a) || fenceHeld(a) {
 		return in.say(v1alpha1.ReasonBinding, "%s", thawing(&in.Backup.Status))
 	}
 	m := moment(in, a)
@@ -101,6 +105,9 @@ func prove(in Observed) Decision {
 		s.Attempts[len(s.Attempts)-1].Verdict = v1alpha1.AttemptBound
 		s.Moment = &m
 		s.Summary.Moment = fmt.Sprintf("%s+%s", m.Disks, m.State)
+		if m.PausedMilliseconds > 0 {
+			s.Summary.Paused = (time.Duration(m.PausedMilliseconds) * time.Millisecond).String()
+		}
 		s.Summary.Size = bytesText(totalBytes(s))
 	})
 }
@@ -109,7 +116,7 @@ func prove(in Observed) Decision {
 func secondReading(in Observed, a *v1alpha1.MomentAttempt) (Decision, bool) {
 	w := in.Witness
 	switch {
-	case !hasState(in.Backup) || w.witness().Second != nil:
+	case in.ReadTwice():
 		return Decision{}, false
 	case w.outcome() == v1alpha1.OutcomeFailed:
 		return in.discard(v1alpha1.AttemptDiscarded, "the second reading failed: %s", w.Report.Message), true
@@ -124,7 +131,7 @@ func secondReading(in Observed, a *v1alpha1.MomentAttempt) (Decision, bool) {
 
 // changed compares the recorded first reading with the second.
 func changed(in Observed, a *v1alpha1.MomentAttempt) string {
-	if !hasState(in.Backup) {
+	if !hasState(in.Backup) || fenced(in.Backup) {
 		return ""
 	}
 	w := in.Witness.witness()
@@ -144,7 +151,10 @@ func moment(in Observed, a *v1alpha1.MomentAttempt) v1alpha1.Moment {
 	b := in.Backup
 	m := v1alpha1.Moment{
 		Disks: BindingOf(b), State: v1alpha1.StateNone,
-		CutStarted: *a.CutStarted, CutEnded: *a.CutEnded, Attempts: a.Number,
+		CutStarted: *a.CutStarted, CutEnded: *a.CutEnded, SkewMilliseconds: a.SkewMilliseconds, Attempts: a.Number,
+	}
+	if f := a.Fence; f != nil && !f.OwnersPause && f.ReleasedAt != nil {
+		m.PausedMilliseconds = f.ReleasedAt.Sub(f.RequestedAt.Time).Milliseconds()
 	}
 	m.Quiesce, m.QuiesceMessage = quiesced(in, a)
 	if f := a.Freeze; f != nil && f.FrozenAt != nil && f.ReleasedAt != nil {
@@ -156,7 +166,10 @@ func moment(in Observed, a *v1alpha1.MomentAttempt) v1alpha1.Moment {
 	w := in.Witness.witness()
 	m.StateDigest = w.StateDigest
 	m.State = v1alpha1.StateOffline
-	if m.Disks != v1alpha1.DisksOffline {
+	switch {
+	case fenced(b):
+		m.State = v1alpha1.StateFence
+	case m.Disks != v1alpha1.DisksOffline:
 		m.State = v1alpha1.StateWitness
 		m.WindowMilliseconds = max(w.Second.StartedAt.Sub(w.First.EndedAt.Time), time.Duration(0)).Milliseconds()
 	}
@@ -179,7 +192,7 @@ func quiesced(in Observed, a *v1alpha1.MomentAttempt) (v1alpha1.QuiesceOutcome, 
 		return v1alpha1.QuiesceFrozen, ""
 	case f != nil:
 		return v1alpha1.QuiesceFailed, fmt.Sprintf("the cut took longer than the %s that the guest may stay frozen", freezeTimeout(in.Backup))
-	case inv.Paused:
+	case a.Fence != nil && a.Fence.OwnersPause, a.Fence == nil && inv.Paused:
 		return v1alpha1.QuiesceNotAsked, "the VM was paused by its owner"
 	default:
 		return v1alpha1.QuiesceNoAgent, "no guest agent was connected"

@@ -36,19 +36,40 @@
 //	an attempt, first reading, an agent           record reading and freeze            Freezing
 //	an attempt, freeze recorded                   ask for it                           Freezing
 //	an attempt, first reading                     record reading and start of the cut  TakingSnapshot
+//	a fence, the owner has paused the guest       record that, and start of the cut    TakingSnapshot
+//	a fence, the witness could end it             record reading and pause             Pausing
+//	a fence, pause recorded                       ask for it                           Pausing
+//	a fence, KubeVirt does not pause              record the failure                   PauseFailed
 //	the cut began, a snapshot is missing          make it                              TakingSnapshot
+//	a fence, its deadline passed                  verdict Discarded, or the failure; let the guest go   Binding, PauseExceeded
+//	a fence, handles and reading, still the same pause   record the end; let the guest go   Binding
+//	a fence, handles and reading, another pause or none  verdict Discarded; let the guest go   Binding
 //	the cut began, every handle is known          record its end; thaw                 Binding
 //	the cut ended, readings differ                verdict StateChanged                 Binding
 //	the cut ended, the machine differs            verdict Discarded                    Binding
 //	the cut ended, nothing changed                verdict Bound, the moment            Exporting, Keeping
 //
-// Beside every row, a freeze that is recorded and due is released, before anything else is
+// Beside every row, a fence or a freeze that is recorded and due is released, before anything else is
 // done; until it is, nothing of the attempt's witness is removed, which would release the guest in
 // the manager's place. A guest that does not confirm it for thawLimit (frozenLimit where KubeVirt
 // reports it as frozen) is not waited for any longer: that it is thawed is then said nowhere. A record and the effect that depends on it are two passes: a decision that writes
-// records carries out nothing but a thaw.
+// records carries out nothing but a release.
 //
-// # Freezing, and who may ask
+// # The fence
+//
+// Where nothing cuts the disks at one instant (DisksFence), or the firmware state changed during three
+// attempts (StateFence), the guest is paused for the cut: freeze if there is an agent, record the pause, ask
+// for it, see it, make all snapshots, have the witness read, see that it is still the same pause, unpause,
+// thaw. Handles and reading are looked at before the pause is, so that what is seen paused last was paused
+// during both. A pause is named by the time in the instance's Paused condition, which has seconds: an owner
+// who unpauses and pauses again within one is not noticed. Nor can an owner be told apart who pauses during
+// a fence: that guest is unpaused.
+//
+// The guest runs again by the deadline, whether that was enough or not: by the manager, by its witness, or by
+// the next manager's Releaser. Only a look at an instance that runs ends a fence, never an answer that is
+// a conflict; after a pause that was never seen only one that no request can follow any more.
+//
+// # Freezing and pausing, and who may ask
 //
 // The record names the process that wrote it. That process asks within sendWindow; asking
 // twice is harmless, as the guest stays frozen until the first request's time-out. Any other

@@ -3,6 +3,7 @@ package backup
 import (
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/vmstate/vmstate/api/v1alpha1"
@@ -46,6 +47,9 @@ type Observed struct {
 	Keep    Task
 	// Cut is how far the snapshots are.
 	Cut snapshotset.Progress
+	// PausedSince is since when the recorded instance is paused, looked at after Cut and Witness; nil if it
+	// is not.
+	PausedSince *metav1.Time
 	// Locked says that we hold the VM's lock.
 	Locked bool
 	// Children are the objects that are controlled by the backup.
@@ -57,9 +61,15 @@ type Observed struct {
 // ReadOnce says that the first reading is there.
 func (in Observed) ReadOnce() bool { return hasState(in.Backup) && in.Witness.witness().First != nil }
 
+// Ready says that the witness has done what comes before the cut.
+func (in Observed) Ready() bool {
+	w := in.Witness.witness()
+	return (!hasState(in.Backup) || w.First != nil) && (!fenced(in.Backup) || w.Guarding)
+}
+
 // ReadTwice says that nothing more is expected from a witness.
 func (in Observed) ReadTwice() bool {
-	return !hasState(in.Backup) || in.Witness.witness().Second != nil
+	return !hasState(in.Backup) || fenced(in.Backup) || in.Witness.witness().Second != nil
 }
 
 // Machine is the virtual machine as it was just read.

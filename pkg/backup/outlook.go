@@ -24,6 +24,8 @@ type Outlook struct {
 	QuiesceMessage string
 	// FrozenAtMost bounds how long they stay frozen; 0 if they are not.
 	FrozenAtMost time.Duration
+	// PausedAtMost bounds how long the guest is paused for its disks; 0 if it is not.
+	PausedAtMost time.Duration
 	// Choice of snapshots.
 	Choice snapshotset.Choice
 	// Reads say from what each disk is exported.
@@ -51,8 +53,11 @@ func Foresee(spec *v1alpha1.VMStateBackupSpec, m Machine, storage snapshotset.St
 	}
 	var out Outlook
 	var found []inventory.Refusal
-	out.Choice, found = snapshotset.Choose(inv, storage)
-	out.Disks, out.State = out.Choice.Binding, stateBinding(inv)
+	out.Choice, found = snapshotset.Choose(inv, storage, maxPause(spec) > 0)
+	out.Disks, out.State = out.Choice.Binding, stateBinding(inv, out.Choice.Binding)
+	if out.Disks == v1alpha1.DisksFence && !inv.Paused {
+		out.PausedAtMost = maxPause(spec)
+	}
 	out.Quiesce, out.QuiesceMessage = quiesceOutcome(spec, inv)
 	if out.Quiesce == v1alpha1.QuiesceFrozen {
 		out.FrozenAtMost = time.Duration(spec.FreezeTimeoutSeconds) * time.Second
@@ -64,7 +69,7 @@ func Foresee(spec *v1alpha1.VMStateBackupSpec, m Machine, storage snapshotset.St
 		}
 		out.Reads = append(out.Reads, read)
 	}
-	out.Obstacles = slices.Concat(m.Refusals, found, required(spec, inv))
+	out.Obstacles = slices.Concat(m.Refusals, found, required(spec, inv, out.PausedAtMost > 0))
 	out.Waits = waits(out.Obstacles)
 	return out
 }
@@ -76,12 +81,14 @@ func waits(found []inventory.Refusal) bool {
 	return len(found) > 0 && (!final || slices.ContainsFunc(found, inventory.Refusal.Moving))
 }
 
-func stateBinding(inv inventory.Inventory) v1alpha1.StateBinding {
+func stateBinding(inv inventory.Inventory, disks v1alpha1.DiskBinding) v1alpha1.StateBinding {
 	switch {
 	case !inv.HasState():
 		return v1alpha1.StateNone
 	case !inv.Running:
 		return v1alpha1.StateOffline
+	case disks == v1alpha1.DisksFence:
+		return v1alpha1.StateFence
 	default:
 		return v1alpha1.StateWitness
 	}
@@ -103,7 +110,7 @@ func quiesceOutcome(spec *v1alpha1.VMStateBackupSpec, inv inventory.Inventory) (
 }
 
 // required is what the backup requires and the machine does not have, and who else has frozen its guest.
-func required(spec *v1alpha1.VMStateBackupSpec, inv inventory.Inventory) (found []inventory.Refusal) {
+func required(spec *v1alpha1.VMStateBackupSpec, inv inventory.Inventory, pauses bool) (found []inventory.Refusal) {
 	object := "virtualmachine/" + spec.VMName
 	if spec.Require.FirmwareState == v1alpha1.FirmwareStateRequired && !inv.HasState() {
 		found = append(found, inventory.Refusal{
@@ -126,8 +133,9 @@ func required(spec *v1alpha1.VMStateBackupSpec, inv inventory.Inventory) (found 
 		refused.Next = "start qemu-guest-agent in the guest, or do not require it"
 		found = append(found, refused)
 	}
-	if inv.Frozen && spec.Quiesce != v1alpha1.QuiesceNever {
-		// A second freeze would not be noticed, and our thaw would end the other's too early.
+	if inv.Frozen && (pauses || spec.Quiesce != v1alpha1.QuiesceNever) {
+		// A second freeze would not be noticed, our thaw would end the other's too early, and its own does
+		// not reach a paused guest.
 		refused.Reason, refused.Passing = v1alpha1.ReasonVMUnsettled, true
 		refused.Message = fmt.Sprintf("the guest of VM %q is frozen, and not by this backup: by another tool, or by a backup that could not thaw it", spec.VMName)
 		refused.Next = "wait for the end of that, or thaw it (virtctl unfreeze " + spec.VMName + ")"

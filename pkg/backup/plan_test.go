@@ -159,8 +159,49 @@ func TestPlanBegin(t *testing.T) {
 			`disk "root" (claim "root-db"): there is no VolumeSnapshotClass for driver "csi.example.com"; make one, or move the disk to a class whose driver can make snapshots`),
 			"known before the guest is touched", at(func(in *Observed) { in.Storage.Served, in.Storage.Classes = true, nil })),
 		"NoGroups": seenAs(fails(v1alpha1.ReasonNoCommonInstant,
-			`disks "root", "data" of the running VM cannot be cut at one instant: this cluster serves no group snapshots (groupsnapshot.storage.k8s.io v1 or v1beta2); stop the VM for the backup, or put its disks on one driver that can`),
-			"the fence is not there", at(machine(inv("data")))),
+			`disks "root", "data" of the running VM cannot be cut at one instant: this cluster serves no group snapshots (groupsnapshot.storage.k8s.io v1 or v1beta2); stop the VM for the backup, or put its disks on one driver that can, or allow a pause of the guest (require.maxPause)`),
+			"the guest is not paused by somebody who forbids it", at(machine(inv("data")))),
+		"Fence": {
+			reason: "no driver must cut them together",
+			in:     at(pausable),
+			want:   records(v1alpha1.ReasonWitnessing, "reading the firmware state"),
+			status: func(s *v1alpha1.VMStateBackupStatus) {
+				vm := inv("data").VM
+				s.VM, s.Volumes = &vm, inv("data").Recorded()
+				s.Attempts = []v1alpha1.MomentAttempt{{Number: 1, StartedAt: *micro(0), Disks: v1alpha1.DisksFence, State: v1alpha1.StateFence}}
+			},
+		},
+		"FrozenByOthers": {
+			reason: "another tool's thaw does not reach a paused guest",
+			in:     at(pausable, quiesce(v1alpha1.QuiesceNever), func(in *Observed) { in.Machine.Inventory.Frozen = true }),
+			want: says(v1alpha1.ReasonVMUnsettled, `the guest of VM "db" is frozen, and not by this backup: by another tool, or by a backup that could not thaw it; `+
+				`wait for the end of that, or thaw it (virtctl unfreeze db)`),
+		},
+		"Escalates": {
+			reason: "the state changed during three attempts: the guest is paused for the fourth",
+			in: at(func(in *Observed) { in.Backup.Spec.Require.MaxPause = &metav1.Duration{Duration: time.Second} },
+				attempt(changedOnce), attempt(changedOnce), attempt(changedOnce), clock(time.Minute)),
+			want: records(v1alpha1.ReasonWitnessing, "reading the firmware state"),
+			status: func(s *v1alpha1.VMStateBackupStatus) {
+				s.Attempts = append(s.Attempts, v1alpha1.MomentAttempt{Number: 4, StartedAt: *micro(time.Minute), Disks: v1alpha1.DisksSingle, State: v1alpha1.StateFence})
+			},
+		},
+		"EscalatesNot": {
+			reason: "it may not be paused",
+			in: at(func(in *Observed) { in.Backup.Spec.Require.MaxPause = &metav1.Duration{} },
+				attempt(changedOnce), attempt(changedOnce), attempt(changedOnce), clock(time.Minute)),
+			want: records(v1alpha1.ReasonWitnessing, "reading the firmware state"),
+			status: func(s *v1alpha1.VMStateBackupStatus) {
+				s.Attempts = append(s.Attempts, v1alpha1.MomentAttempt{Number: 4, StartedAt: *micro(time.Minute), Disks: v1alpha1.DisksSingle, State: v1alpha1.StateWitness})
+			},
+		},
+		"AfterOverrun": {
+			reason: "a guest that was paused for nothing runs for a while",
+			in: at(pausable, attempt(paused, unpausedAt(2*time.Second), func(a *v1alpha1.MomentAttempt) {
+				a.Verdict, a.Message = v1alpha1.AttemptDiscarded, "too slow"
+			}), clock(5*time.Second)),
+			want: until(says(v1alpha1.ReasonBinding, "too slow; trying again"), 7*time.Second),
+		},
 		"Blocked": {
 			reason: "two backups cannot label one claim",
 			in:     at(func(in *Observed) { in.Blocker = "other" }),

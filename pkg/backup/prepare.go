@@ -41,7 +41,7 @@ func prepare(in Observed) Decision {
 	if len(actions) > 0 {
 		return in.act(v1alpha1.ReasonWitnessing, "reading the firmware state", actions...)
 	}
-	if hasState(in.Backup) && in.Witness.witness().First == nil {
+	if !in.Ready() {
 		return waitForJob(in, in.Witness, v1alpha1.ReasonWitnessing, "reading the firmware state")
 	}
 	if why := distrust(in); why != "" {
@@ -59,7 +59,7 @@ func prepareOver(in Observed, a *v1alpha1.MomentAttempt, unprepared bool) (Decis
 	if w.outcome() == v1alpha1.OutcomeFailed {
 		return in.fail(known(w.Report.Reason, v1alpha1.ReasonWitnessFailed), "%s", w.Report.Message), true
 	}
-	read := w.witness().First != nil || !hasState(in.Backup)
+	read := in.Ready()
 	switch {
 	case w.Failed != "" && !read:
 		return in.fail(v1alpha1.ReasonWitnessFailed, "the witness could not read the firmware state: %s", w.Failed), true
@@ -130,7 +130,7 @@ func preparations(in Observed, a *v1alpha1.MomentAttempt) []action.Action {
 	if BindingOf(b) == v1alpha1.DisksGroup {
 		out = append(out, labels(in, a)...)
 	}
-	if hasState(b) && !in.Witness.Exists {
+	if (hasState(b) || fenced(b)) && !in.Witness.Exists {
 		out = append(out, action.RunJob{Job: witnessJob(in, a)})
 	}
 	return out
@@ -153,8 +153,12 @@ func witnessJob(in Observed, a *v1alpha1.MomentAttempt) job.Spec {
 	if vm.InstanceUID == "" {
 		mode = witnessconfig.Offline
 	}
+	dir, mounts := "", []job.Mount(nil)
+	if hasState(b) {
+		dir, mounts = stateMount, []job.Mount{{Claim: vm.StateClaimName, Path: stateMount, ReadOnly: true}}
+	}
 	raw, _ := witnessconfig.Config{ // strings and numbers alone: it encodes
-		BackupName: b.Name, BackupUID: string(b.UID), Attempt: a.Number, Mode: mode, StateDir: stateMount,
+		BackupName: b.Name, BackupUID: string(b.UID), Attempt: a.Number, Mode: mode, StateDir: dir, Fence: fenced(b),
 		Machine: witnessconfig.Machine{
 			VMName: b.Spec.VMName, FirmwareUUID: vm.FirmwareUUID,
 			PersistentTPM: vm.PersistentTPM, PersistentEFI: vm.PersistentEFI,
@@ -162,7 +166,7 @@ func witnessJob(in Observed, a *v1alpha1.MomentAttempt) job.Spec {
 	}.Encode()
 	return job.Spec{
 		Name: WitnessName(b, a.Number), Task: v1alpha1.TaskWitness, Config: raw,
-		Mounts:    []job.Mount{{Claim: vm.StateClaimName, Path: stateMount, ReadOnly: true}},
+		Mounts:    mounts,
 		Placement: in.Machine.Inventory.Placement,
 		Deadline:  witnessLife,
 		Retries:   2,
@@ -176,7 +180,7 @@ func distrust(in Observed) string {
 	}
 	w := in.Witness.witness()
 	switch {
-	case !isDigest(w.First.Digest) || !isDigest(w.StateDigest):
+	case !isDigest(w.First.Digest) || !isDigest(w.StateDigest) || w.Fenced != nil && !isDigest(w.Fenced.Digest):
 		return "the witness's report holds no digest"
 	case len(w.SecretNames) == 0:
 		return "the witness's report names no Secret with the state"
@@ -220,6 +224,9 @@ func openCut(in Observed, a *v1alpha1.MomentAttempt) Decision {
 	}
 	if a.Freeze != nil && a.Freeze.Failure != "" && in.Backup.Spec.Quiesce == v1alpha1.QuiesceRequired {
 		return in.fail(v1alpha1.ReasonQuiesceFailed, "quiesce is Required, and the guest was not frozen: %s", a.Freeze.Failure)
+	}
+	if fenced(in.Backup) {
+		return openFence(in, a, first)
 	}
 	return in.record(v1alpha1.ReasonTakingSnapshot, "cutting the snapshots", func(s *v1alpha1.VMStateBackupStatus) {
 		last := &s.Attempts[len(s.Attempts)-1]

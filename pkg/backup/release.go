@@ -13,25 +13,49 @@ import (
 	"github.com/vmstate/vmstate/pkg/conditions"
 )
 
-// released puts a thaw before everything else where a recorded freeze is due. It looks at the
-// status as it will be: a cut whose end is about to be recorded is thawed before the record.
+// released puts the release before everything else where a recorded freeze or fence is due: first the
+// fence, since a paused guest cannot be thawed. It looks at the status as it will be: a cut whose end is
+// about to be recorded is released before the record.
 func released(in Observed, d Decision) Decision {
 	for i := range d.Status.Attempts {
-		a := &d.Status.Attempts[i]
-		if !held(a) {
-			continue
-		}
-		switch {
-		case !due(in, a):
-			d.RequeueAfter = sooner(d.RequeueAfter, a.Freeze.Deadline.Sub(in.Now))
-			continue
-		case a.Freeze.FrozenAt == nil:
-			d.RequeueAfter = sooner(d.RequeueAfter, lookAgain)
-		default:
-			d.RequeueAfter = sooner(d.RequeueAfter, time.Second)
-		}
-		d.Actions = append([]action.Action{unfreeze(in.Backup)}, d.Actions...)
+		d = thawed(in, d, &d.Status.Attempts[i])
+		d = unpaused(in, d, &d.Status.Attempts[i])
 	}
+	return d
+}
+
+func thawed(in Observed, d Decision, a *v1alpha1.MomentAttempt) Decision {
+	if !held(a) {
+		return d
+	}
+	switch {
+	case !due(in, a):
+		d.RequeueAfter = sooner(d.RequeueAfter, a.Freeze.Deadline.Sub(in.Now))
+		return d
+	case a.Freeze.FrozenAt == nil:
+		d.RequeueAfter = sooner(d.RequeueAfter, lookAgain)
+	default:
+		d.RequeueAfter = sooner(d.RequeueAfter, time.Second)
+	}
+	d.Actions = append([]action.Action{unfreeze(in.Backup)}, d.Actions...)
+	return d
+}
+
+func unpaused(in Observed, d Decision, a *v1alpha1.MomentAttempt) Decision {
+	if !fenceHeld(a) {
+		return d
+	}
+	if !fenceDue(in, a) {
+		d.RequeueAfter = sooner(d.RequeueAfter, a.Fence.Deadline.Sub(in.Now))
+		return d
+	}
+	// A pause that nobody has seen is in an event of the instance when it lands.
+	again := lookAgain
+	if a.Fence.PausedAt != nil || a.Fence.ReleaseFailure != "" {
+		again = time.Second
+	}
+	d.RequeueAfter = sooner(d.RequeueAfter, again)
+	d.Actions = append([]action.Action{unpause(in.Backup)}, d.Actions...)
 	return d
 }
 
@@ -49,15 +73,15 @@ func held(a *v1alpha1.MomentAttempt) bool {
 }
 
 func anyHeld(s *v1alpha1.VMStateBackupStatus) bool {
-	return slices.ContainsFunc(s.Attempts, func(a v1alpha1.MomentAttempt) bool { return held(&a) })
+	return slices.ContainsFunc(s.Attempts, func(a v1alpha1.MomentAttempt) bool { return held(&a) || fenceHeld(&a) })
 }
 
 // due says that a guest must not stay frozen: the cut is over or given up, or the deadline has
-// passed. A freeze that was never confirmed waits for the verdict: an agent that does not
-// answer would hold up the cut and the second reading.
+// passed, or that of the pause within it. A freeze that was never confirmed waits for the verdict: an
+// agent that does not answer would hold up the cut and the second reading.
 func due(in Observed, a *v1alpha1.MomentAttempt) bool {
 	f := a.Freeze
-	return a.Verdict != "" || in.Backup.DeletionTimestamp != nil || !in.Now.Before(f.Deadline.Time) ||
+	return a.Fence != nil && !in.Now.Before(a.Fence.Deadline.Time) || a.Verdict != "" || in.Backup.DeletionTimestamp != nil || !in.Now.Before(f.Deadline.Time) ||
 		f.FrozenAt != nil && a.CutEnded != nil
 }
 
@@ -83,13 +107,18 @@ func (d Decision) Settle(answers []action.Answer) Decision {
 			d.settleFreeze(answer)
 		case action.Unfreeze:
 			d.settleThaw(answer)
+		case action.Pause:
+			d.settlePause(answer)
+		case action.Unpause:
+			d.settleUnpause(answer)
 		}
 	}
 	return d
 }
 
 // settleFreeze also records the start of the cut, where the answer lets it begin: between a
-// frozen guest and its cut there is no time for another pass.
+// frozen guest and its cut there is no time for another pass. Where the guest is paused as well, the
+// cut begins under the pause.
 func (d Decision) settleFreeze(answer action.Answer) {
 	a := &d.Status.Attempts[len(d.Status.Attempts)-1]
 	at := metav1.NewMicroTime(answer.At)
@@ -101,7 +130,9 @@ func (d Decision) settleFreeze(answer action.Answer) {
 		return
 	}
 	a.Freeze.FrozenAt = &at
-	a.CutStarted = at.DeepCopy()
+	if a.Disks != v1alpha1.DisksFence && a.State != v1alpha1.StateFence {
+		a.CutStarted = at.DeepCopy()
+	}
 }
 
 // settleThaw records a release. A thaw counts only if no freeze can land after it: one that
@@ -157,6 +188,10 @@ func settleFailure(f *v1alpha1.FreezeRecord, answer action.Answer) {
 // one is not: the status of the guest lags, and is empty where nobody looks.
 func unconfirmed(s *v1alpha1.VMStateBackupStatus) string {
 	for _, a := range s.Attempts {
+		if f := a.Fence; f != nil && f.UnconfirmedAt != nil {
+			return fmt.Sprintf("KubeVirt is gone from this cluster for %s or more, so nobody can be asked to unpause the guest, which was never seen to run again (%s); with KubeVirt its instance went: if its process still runs on a node, end it there",
+				goneLimit, f.ReleaseFailure)
+		}
 		if a.Freeze == nil || a.Freeze.UnconfirmedAt == nil || a.Freeze.ReleasedAt != nil {
 			continue
 		}
@@ -197,12 +232,38 @@ func Blind(in Observed) Decision {
 	return released(in, Decision{Status: *in.Backup.Status.DeepCopy()})
 }
 
-// Held says that a guest may be frozen for this backup.
+// Held says that a guest may be frozen or paused for this backup.
 func Held(b *v1alpha1.VMStateBackup) bool { return anyHeld(&b.Status) }
 
-// thawing says why a guest is not known to be thawed yet.
+// Deadline is how long from now the next deadline of a guest that is held is away; 0 if there is none to come.
+func Deadline(b *v1alpha1.VMStateBackup, now time.Time) (next time.Duration) {
+	sooner := func(at metav1.MicroTime) {
+		if d := at.Sub(now); d > 0 && (next == 0 || d < next) {
+			next = d
+		}
+	}
+	for i := range b.Status.Attempts {
+		a := &b.Status.Attempts[i]
+		if fenceHeld(a) {
+			sooner(a.Fence.Deadline)
+		}
+		if held(a) {
+			sooner(a.Freeze.Deadline)
+		}
+	}
+	return next
+}
+
+// thawing says why a guest is not known to be released yet.
 func thawing(s *v1alpha1.VMStateBackupStatus) string {
 	for _, a := range s.Attempts {
+		switch {
+		case !fenceHeld(&a):
+		case a.Fence.ReleaseFailure != "":
+			return "the guest could not be unpaused yet: " + a.Fence.ReleaseFailure
+		default:
+			return "making sure that the guest is not paused"
+		}
 		if held(&a) && a.Freeze.ReleaseFailure != "" {
 			return "the guest could not be thawed yet: " + a.Freeze.ReleaseFailure
 		}
@@ -210,13 +271,17 @@ func thawing(s *v1alpha1.VMStateBackupStatus) string {
 	return "making sure that the guest is thawed"
 }
 
-// Release is the thaw that a process owes a backup when it starts: of a freeze that another
+// Release is what a process owes a backup when it starts: the end of a freeze or fence that another
 // process recorded and nobody released.
-func Release(b *v1alpha1.VMStateBackup, process string) (action.Unfreeze, bool) {
+func Release(b *v1alpha1.VMStateBackup, process string) (out []action.Action) {
 	for i := range b.Status.Attempts {
-		if a := &b.Status.Attempts[i]; held(a) && a.Freeze.Requester != process {
-			return unfreeze(b), true
+		a := &b.Status.Attempts[i]
+		if fenceHeld(a) && a.Fence.Requester != process {
+			out = append(out, unpause(b))
+		}
+		if held(a) && a.Freeze.Requester != process {
+			out = append(out, unfreeze(b))
 		}
 	}
-	return action.Unfreeze{}, false
+	return out
 }

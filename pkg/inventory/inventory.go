@@ -3,6 +3,7 @@ package inventory
 import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	kubevirtv1 "kubevirt.io/api/core/v1"
 
 	"github.com/vmstate/vmstate/api/v1alpha1"
@@ -58,6 +59,10 @@ type Inventory struct {
 	Running bool
 	// Paused says that its owner paused it.
 	Paused bool
+	// PausedSince is when it was paused, to the second, and PauseReason KubeVirt's word for why; nil and ""
+	// if it is not.
+	PausedSince *metav1.Time
+	PauseReason string
 	// Agent says that a guest agent is connected.
 	Agent bool
 	// Frozen says that KubeVirt reports the guest's filesystems as frozen; it may lag.
@@ -100,7 +105,8 @@ func Of(in Seen) (Inventory, []Refusal) {
 	if !out.Running {
 		return out, found
 	}
-	out.Paused, out.Agent, out.Frozen, out.Unpausable = Paused(in.VMI), Agent(in.VMI), in.VMI.Status.FSFreezeStatus == frozen, unpausable(in.VMI)
+	out.Paused, out.Agent, out.Frozen, out.Unpausable = Paused(in.VMI), Agent(in.VMI), Frozen(in.VMI), unpausable(in.VMI)
+	out.PausedSince, out.PauseReason = PausedSince(in.VMI)
 	if launcher(in) != nil {
 		place, r := placement(in)
 		found.add(r)
@@ -160,19 +166,36 @@ func unpausable(vmi *kubevirtv1.VirtualMachineInstance) string {
 
 // Agent says that a guest agent is connected.
 func Agent(vmi *kubevirtv1.VirtualMachineInstance) bool {
-	return has(vmi, kubevirtv1.VirtualMachineInstanceAgentConnected)
+	return has(vmi, kubevirtv1.VirtualMachineInstanceAgentConnected) != nil
+}
+
+// Frozen says that KubeVirt reports the guest's filesystems as frozen (kubevirt.io/api v1.9.0, FSFreezeStatus).
+func Frozen(vmi *kubevirtv1.VirtualMachineInstance) bool {
+	return vmi.Status.FSFreezeStatus == frozen
 }
 
 // Paused says that the instance is paused.
 func Paused(vmi *kubevirtv1.VirtualMachineInstance) bool {
-	return has(vmi, kubevirtv1.VirtualMachineInstancePaused)
+	return has(vmi, kubevirtv1.VirtualMachineInstancePaused) != nil
 }
 
-func has(vmi *kubevirtv1.VirtualMachineInstance, kind kubevirtv1.VirtualMachineInstanceConditionType) bool {
-	for _, c := range vmi.Status.Conditions {
-		if c.Type == kind {
-			return c.Status == corev1.ConditionTrue
+// PausedSince is when an instance was paused, to the second, and why; nil if it is not. KubeVirt takes the
+// condition away when the guest runs, and refuses to pause it again before, so that another pause has
+// another time.
+func PausedSince(vmi *kubevirtv1.VirtualMachineInstance) (since *metav1.Time, reason string) {
+	c := has(vmi, kubevirtv1.VirtualMachineInstancePaused)
+	if c == nil {
+		return nil, ""
+	}
+	return &c.LastTransitionTime, c.Reason
+}
+
+// has is the condition of that type, if it is true.
+func has(vmi *kubevirtv1.VirtualMachineInstance, kind kubevirtv1.VirtualMachineInstanceConditionType) *kubevirtv1.VirtualMachineInstanceCondition {
+	for i := range vmi.Status.Conditions {
+		if c := &vmi.Status.Conditions[i]; c.Type == kind && c.Status == corev1.ConditionTrue {
+			return c
 		}
 	}
-	return false
+	return nil
 }

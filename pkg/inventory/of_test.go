@@ -5,6 +5,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	kubevirtv1 "kubevirt.io/api/core/v1"
 
 	"github.com/vmstate/vmstate/api/v1alpha1"
@@ -65,9 +66,14 @@ func TestOf(t *testing.T) {
 			why: "FC-034: a VM paused by its owner is captured, and stays paused",
 			in: runs(halted(), func(s *Seen) {
 				build.Agent(s.VMI)
-				s.VMI.Status.Conditions = append(s.VMI.Status.Conditions, kubevirtv1.VirtualMachineInstanceCondition{Type: kubevirtv1.VirtualMachineInstancePaused, Status: "True"})
+				s.VMI.Status.Conditions = append(s.VMI.Status.Conditions, kubevirtv1.VirtualMachineInstanceCondition{
+					Type: kubevirtv1.VirtualMachineInstancePaused, Status: "True", LastTransitionTime: metav1.Unix(60, 0), Reason: "PausedByUser",
+				})
 			}),
-			want: Inventory{VM: live, Volumes: both, Running: true, Paused: true, Agent: true, Placement: &job.Placement{NodeName: build.Node}},
+			want: Inventory{
+				VM: live, Volumes: both, Running: true, Paused: true, Agent: true, Placement: &job.Placement{NodeName: build.Node},
+				PausedSince: new(metav1.Unix(60, 0)), PauseReason: "PausedByUser",
+			},
 		},
 		"Evacuating": {
 			why: "a drain asks for a migration, and the guard before migrations asks for a backup: the backup goes first",

@@ -4,6 +4,7 @@
 //	vmstate_backup_attempts                   attempts that a bound moment needed
 //	vmstate_backup_window_seconds             between the two readings of the firmware state
 //	vmstate_backup_frozen_seconds             from the request to freeze until the release
+//	vmstate_backup_paused_seconds             from the request to pause until the release, of every pause that was seen
 //	vmstate_backup_sent_bytes_total           bytes sent to stores
 //	vmstate_store_task_success_timestamp_seconds{namespace,store,task}
 //	                                          when a store was last listed, cleaned up or read back whole
@@ -27,6 +28,7 @@ type Metrics struct {
 	attempts prometheus.Histogram
 	window   prometheus.Histogram
 	frozen   prometheus.Histogram
+	paused   prometheus.Histogram
 	sent     prometheus.Counter
 
 	succeeded, failures, damaged *prometheus.GaugeVec
@@ -49,13 +51,16 @@ func New(registry prometheus.Registerer) *Metrics {
 		frozen: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name: "vmstate_backup_frozen_seconds", Help: "From the request to freeze until the release.", Buckets: seconds,
 		}),
+		paused: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name: "vmstate_backup_paused_seconds", Help: "From the request to pause until the release.", Buckets: seconds,
+		}),
 		sent: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "vmstate_backup_sent_bytes_total", Help: "Bytes sent to stores, after compression and encryption.",
 		}),
 	}
 	m.stores()
 	m.leftovers = newLeftovers()
-	registry.MustRegister(m.backups, m.attempts, m.window, m.frozen, m.sent, m.succeeded, m.failures, m.damaged, m.leftovers)
+	registry.MustRegister(m.backups, m.attempts, m.window, m.frozen, m.paused, m.sent, m.succeeded, m.failures, m.damaged, m.leftovers)
 	return m
 }
 
@@ -73,6 +78,7 @@ func (m *Metrics) Backup(before, after *v1alpha1.VMStateBackup) {
 			m.frozen.Observe(float64(moment.FrozenMilliseconds) / 1000)
 		}
 	}
+	m.pauses(before, after)
 	if after.Status.CompletedAt == nil || before.Status.CompletedAt != nil {
 		return
 	}
@@ -81,5 +87,17 @@ func (m *Metrics) Backup(before, after *v1alpha1.VMStateBackup) {
 	}
 	if e := after.Status.Export; e != nil && e.Commit != nil {
 		m.sent.Add(float64(e.SentBytes))
+	}
+}
+
+// pauses counts those that have ended, of attempts that came to nothing too: each was one for the guest.
+func (m *Metrics) pauses(before, after *v1alpha1.VMStateBackup) {
+	for i, a := range after.Status.Attempts {
+		ended := func(f *v1alpha1.FenceRecord) bool {
+			return f != nil && !f.OwnersPause && f.PausedAt != nil && f.ReleasedAt != nil
+		}
+		if ended(a.Fence) && (i >= len(before.Status.Attempts) || !ended(before.Status.Attempts[i].Fence)) {
+			m.paused.Observe(a.Fence.ReleasedAt.Sub(a.Fence.RequestedAt.Time).Seconds())
+		}
 	}
 }

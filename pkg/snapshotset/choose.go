@@ -11,6 +11,7 @@
 //	the VM does not run                                           Offline: one snapshot after another
 //	one disk                                                      SingleDisk
 //	a driver known to cut groups together, with a class           Group
+//	a guest that is paused, or may be                             Fence: one snapshot after another
 //	none of these                                                 NoCommonInstant
 //
 // Everything that is known of drivers is data (known.go, the manager's configuration); nothing here knows one by name.
@@ -64,8 +65,9 @@ type Choice struct {
 	GroupClass string
 }
 
-// Choose says how to cut the disks of a virtual machine, or all that stands in the way.
-func Choose(inv inventory.Inventory, s Storage) (Choice, []inventory.Refusal) {
+// Choose says how to cut the disks of a virtual machine, or all that stands in the way. mayPause says that its
+// guest may be paused for it, which needs no more than that where it is paused already.
+func Choose(inv inventory.Inventory, s Storage, mayPause bool) (Choice, []inventory.Refusal) {
 	disks := inv.Disks()
 	found := stateUnseen(inv, s.Knowledge)
 	snapshots, missing := classes(disks, s)
@@ -80,15 +82,29 @@ func Choose(inv inventory.Inventory, s Storage) (Choice, []inventory.Refusal) {
 		out.Binding = v1alpha1.DisksSingle
 	case len(disks) > 1:
 		class, why := group(disks, s)
-		if why != "" && !slices.ContainsFunc(disks, s.Knowledge.snapless) { // that is said already, disk by disk
-			found = append(found, noCommonInstant(disks, why))
+		switch {
+		case why == "":
+			out = Choice{Binding: v1alpha1.DisksGroup, GroupClass: class}
+		case inv.Paused || mayPause && inv.Unpausable == "":
+			out.Binding = v1alpha1.DisksFence
+		case !slices.ContainsFunc(disks, s.Knowledge.snapless): // that is said already, disk by disk
+			found = append(found, unfenced(noCommonInstant(disks, why), inv, mayPause))
 		}
-		out = Choice{Binding: v1alpha1.DisksGroup, GroupClass: class}
 	}
 	if len(found) > 0 {
 		return Choice{}, found
 	}
 	return out, nil
+}
+
+// unfenced adds why the guest is not paused for it.
+func unfenced(r inventory.Refusal, inv inventory.Inventory, mayPause bool) inventory.Refusal {
+	if mayPause {
+		r.Message += "; and the guest cannot be paused for it: " + inv.Unpausable
+	} else {
+		r.Next += ", or allow a pause of the guest (require.maxPause)"
+	}
+	return r
 }
 
 // ByClass is a choice that was made before, with the classes that there are now.

@@ -226,7 +226,7 @@ func TestChoose(t *testing.T) {
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
-			got, found := Choose(inventory.Inventory{Running: tc.running, Volumes: tc.disks}, tc.storage)
+			got, found := Choose(inventory.Inventory{Running: tc.running, Volumes: tc.disks}, tc.storage, false)
 			if tc.refused != "" {
 				if len(found) != 1 || found[0].Reason != tc.refused || !strings.Contains(found[0].String(), tc.says) || found[0].Next == "" || found[0].Object == "" || found[0].Volume == "" {
 					t.Errorf("%s: found %+v, want one %s with %q, its volume, object and next step", tc.why, found, tc.refused, tc.says)
@@ -249,7 +249,7 @@ func TestAllAtOnce(t *testing.T) {
 	volumes := []inventory.Volume{disk("root", "other.example.com"), disk("data", "nfs.csi.k8s.io"), disk("logs", driver), state}
 	_, found := Choose(inventory.Inventory{Running: true, Volumes: volumes}, Storage{
 		Served: true, Classes: []snapshotv1.VolumeSnapshotClass{class("n", "nfs.csi.k8s.io", snapshotv1.VolumeSnapshotContentDelete, "")},
-	})
+	}, false)
 	var got [][2]string
 	for _, r := range found {
 		got = append(got, [2]string{r.Volume, r.Reason})
@@ -265,7 +265,7 @@ func TestAllAtOnce(t *testing.T) {
 
 // TestSnapless: what cannot be snapshotted at all is said once, disk by disk.
 func TestSnapless(t *testing.T) {
-	_, found := Choose(inventory.Inventory{Running: true, Volumes: []inventory.Volume{disk("root", ""), disk("data", "smb.csi.k8s.io")}}, Storage{Served: true})
+	_, found := Choose(inventory.Inventory{Running: true, Volumes: []inventory.Volume{disk("root", ""), disk("data", "smb.csi.k8s.io")}}, Storage{Served: true}, false)
 	if len(found) != 2 || found[0].Volume != "root" || found[1].Volume != "data" {
 		t.Errorf("found %+v, want one obstacle a disk", found)
 	}
@@ -317,5 +317,51 @@ func TestKnowledge(t *testing.T) {
 		if d.Source == "" || !strings.Contains(d.Source, "http") && !strings.HasPrefix(d.Name, ".") {
 			t.Errorf("driver %q is known from nowhere", d.Name)
 		}
+	}
+}
+
+// Where nothing else cuts them at one instant, disks are cut one after another of a guest that may be paused.
+func TestChooseFence(t *testing.T) {
+	const del = snapshotv1.VolumeSnapshotContentDelete
+	storage := Storage{Served: true, Classes: []snapshotv1.VolumeSnapshotClass{
+		class("a", driver, del, ""), class("b", "other.example.com", del, ""), class("n", "nfs.csi.k8s.io", del, ""),
+	}}
+	mixed := []inventory.Volume{disk("root", driver), disk("data", "other.example.com")}
+	both := Choice{Binding: v1alpha1.DisksFence, Snapshots: []Snapshot{{Volume: "root", Claim: "root-db", Class: "a"}, {Volume: "data", Claim: "data-db", Class: "b"}}}
+	running := func(disks ...inventory.Volume) inventory.Inventory {
+		return inventory.Inventory{Running: true, Volumes: disks}
+	}
+	probed, halted := running(mixed...), running(mixed...)
+	probed.Unpausable, halted.Paused, halted.Unpausable = "it is probed", true, "it is probed"
+	tests := map[string]struct {
+		why     string
+		inv     inventory.Inventory
+		may     bool
+		want    Choice
+		refused string
+	}{
+		"Mixed":      {why: "any mix of drivers", inv: running(mixed...), may: true, want: both},
+		"NotAllowed": {why: "a person must allow it", inv: running(mixed...), refused: v1alpha1.ReasonNoCommonInstant},
+		"Probed":     {why: "KubeVirt must allow it", inv: probed, may: true, refused: v1alpha1.ReasonNoCommonInstant},
+		"Paused":     {why: "its owner has done it", inv: halted, want: both},
+		"OneDisk": {why: "needs no pause", inv: running(mixed[0]), may: true,
+			want: Choice{Binding: v1alpha1.DisksSingle, Snapshots: both.Snapshots[:1]}},
+		"Stopped": {why: "nor does a VM at rest", inv: inventory.Inventory{Volumes: mixed}, may: true,
+			want: Choice{Binding: v1alpha1.DisksOffline, Snapshots: both.Snapshots}},
+		"NotInstant": {why: "a copy that takes its time is not waited for under a pause", may: true,
+			inv: running(mixed[0], disk("share", "nfs.csi.k8s.io")), refused: v1alpha1.ReasonNoCommonInstant},
+		"NoClass": {why: "no pause makes a snapshot", inv: running(mixed[0], disk("local", "local.example.com")), may: true,
+			refused: v1alpha1.ReasonNoSnapshotClass},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			got, found := Choose(tc.inv, storage, tc.may)
+			if tc.refused != "" && (len(found) != 1 || found[0].Reason != tc.refused) || tc.refused == "" && len(found) > 0 {
+				t.Fatalf("%s: refused with %v, want %q", tc.why, found, tc.refused)
+			}
+			if diff := cmp.Diff(tc.want, got); diff != "" {
+				t.Errorf("%s\nChoose() mismatch (-want +got):\n%s", tc.why, diff)
+			}
+		})
 	}
 }

@@ -44,6 +44,9 @@ type Progress struct {
 	Cut bool
 	// Ready says that claims can be made from every snapshot.
 	Ready bool
+	// Skew is the time between the first and the last creation time that the storage reported; 0 if it
+	// reported none. It proves nothing: some drivers report when they were asked, some 1970.
+	Skew time.Duration
 	// Snapshots, in the order of the disks, once Cut and known.
 	Snapshots []v1alpha1.CutSnapshot
 	// Missing are the disks whose VolumeSnapshot was not made.
@@ -91,8 +94,12 @@ func (t *troubles) see(of string, e *snapshotv1.VolumeSnapshotError) {
 func Single(owner types.UID, disks []Disk, pairs []Pair) Progress {
 	out := Progress{Cut: true, Ready: true}
 	var t troubles
+	var created []*int64
 	for i, d := range disks {
 		p := pairs[i]
+		if p.Content != nil && p.Content.Status != nil {
+			created = append(created, p.Content.Status.CreationTime)
+		}
 		if p.Snapshot == nil {
 			out.Missing = append(out.Missing, d.Volume)
 			out.Cut, out.Ready = false, false
@@ -105,7 +112,23 @@ func Single(owner types.UID, disks []Disk, pairs []Pair) Progress {
 		out.Cut = out.Cut && cut
 		out.Ready = out.Ready && ready
 	}
+	out.Skew = skew(created)
 	return finish(out, t)
+}
+
+// skew of creation times in nanoseconds since 1970; what is not after that is no time.
+func skew(created []*int64) time.Duration {
+	var first, last int64
+	for _, t := range created {
+		if t == nil || *t <= 0 {
+			continue
+		}
+		if first == 0 || *t < first {
+			first = *t
+		}
+		last = max(last, *t)
+	}
+	return time.Duration(last - first)
 }
 
 // finish adds what only all snapshots together tell.
@@ -219,6 +242,11 @@ func Of(owner types.UID, disks []Disk, g Group) Progress {
 		captured(disks, c, &out)
 		if answered(disks, c, &out) {
 			out.Cut = true
+			var created []*int64
+			for i := range c.Status.VolumeSnapshotInfoList {
+				created = append(created, c.Status.VolumeSnapshotInfoList[i].CreationTime)
+			}
+			out.Skew = skew(created)
 			out.Ready = members(disks, g, &out, &t)
 		}
 	}

@@ -3,17 +3,19 @@ package witness
 import (
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	"github.com/vmstate/vmstate/api/v1alpha1"
 	"github.com/vmstate/vmstate/pkg/witness/config"
 )
 
 const (
-	// InFlight bounds how long after a freeze was recorded it can still land: 20 s
-	// until the manager has sent it or given up, 60 s of the API server's request
-	// time-out and 60 s of virt-handler's call to the launcher (kubevirt.io/kubevirt
-	// 1.8 and later).
-	InFlight = 140 * time.Second
-	// thawEvery is the pause between two tries to thaw.
+	// InFlight bounds how long after a freeze or a pause was recorded it can still land,
+	// and be seen in the instance's status: 20 s until the manager has sent it or given
+	// up, 60 s of the API server's request time-out, 60 s of virt-handler's call to the
+	// launcher (kubevirt.io/kubevirt 1.8 and later), and 10 s for the status.
+	InFlight = 150 * time.Second
+	// thawEvery is the time between two tries to release.
 	thawEvery = time.Second
 	// lookEvery bounds a wait that nothing else ends.
 	lookEvery = 30 * time.Second
@@ -29,22 +31,22 @@ type Observed struct {
 	Gone bool
 	// Report is the witness's own report as recorded, never what is only about to be.
 	Report v1alpha1.VMStateReportStatus
-	// Freeze is what this process saw of the freeze of the attempt.
-	Freeze FreezeSeen
+	// Freeze and Fence are what this process saw of the freeze and the pause of the attempt.
+	Freeze, Fence Held
 }
 
-// FreezeSeen is what cannot be read from any object.
-type FreezeSeen struct {
-	// At is when the freeze's record was first seen; zero if there is none.
+// Held is what cannot be read from any object of a freeze or a pause.
+type Held struct {
+	// At is when its record was first seen; zero if there is none.
 	At time.Time
 	// Live says that the record arrived by the watch, so At is when it was written.
 	Live bool
-	// LastThaw is when the last try to thaw was begun; zero if none was.
-	LastThaw time.Time
-	// Thawing says that this last try has no answer yet.
-	Thawing bool
-	// ThawAnswered says that this last try was a success, or that the instance is gone.
-	ThawAnswered bool
+	// LastTry is when the last try to release was begun; zero if none was.
+	LastTry time.Time
+	// Trying says that this last try has no answer yet.
+	Trying bool
+	// Answered says that this last try was a success, that the instance is gone, or, of a pause, that it runs.
+	Answered bool
 }
 
 // Step is what a witness does next.
@@ -57,12 +59,22 @@ const (
 	StepReadFirst Step = "ReadFirst"
 	// StepReadOnce captures the state and records it as both readings.
 	StepReadOnce Step = "ReadOnce"
+	// StepGuard makes sure that the guest could be unpaused, and records it.
+	StepGuard Step = "Guard"
+	// StepReadFenced captures the state of the paused guest and records it in place of the first.
+	StepReadFenced Step = "ReadFenced"
+	// StepFinish records that nothing more is to be read.
+	StepFinish Step = "Finish"
 	// StepReadSecond reads again and records what changed.
 	StepReadSecond Step = "ReadSecond"
 	// StepThaw asks to thaw the guest.
 	StepThaw Step = "Thaw"
 	// StepRecordRelease records that the witness released the guest.
 	StepRecordRelease Step = "RecordRelease"
+	// StepUnpause asks to unpause the guest.
+	StepUnpause Step = "Unpause"
+	// StepRecordUnpause records that the witness unpaused the guest.
+	StepRecordUnpause Step = "RecordUnpause"
 	// StepFail records a failed outcome with Reason and Message.
 	StepFail Step = "Fail"
 	// StepExit ends the process.
@@ -74,18 +86,16 @@ type Decision struct {
 	Step    Step
 	Reason  string
 	Message string
-	// WakeAt ends a wait.
+	// WakeAt ends a wait, or a reading of a paused guest; zero does not.
 	WakeAt time.Time
 }
 
 // Plan decides the next step of a witness.
 func Plan(in Observed) Decision {
 	attempt := in.attempt()
-	held := freezeHeld(attempt, in.Report)
-	if held {
-		if d, ok := release(in, attempt.Freeze); ok {
-			return d
-		}
+	held := in.GuestHeld()
+	if d, ok := release(in, attempt); ok {
+		return d
 	}
 	switch {
 	case in.Report.Outcome != "" && !held:
@@ -96,12 +106,12 @@ func Plan(in Observed) Decision {
 		return fail("the backup gave this attempt up before the cut had ended")
 	case in.Backup == nil:
 		return wait(in, attempt)
-	case first(in.Report) == nil && in.Config.Mode == config.Offline:
-		return Decision{Step: StepReadOnce}
-	case first(in.Report) == nil && attempt != nil && attempt.CutStarted != nil:
-		return fail("the cut began before a first reading was recorded")
-	case first(in.Report) == nil:
-		return Decision{Step: StepReadFirst}
+	case in.Config.Fence && !guarding(in.Report):
+		return Decision{Step: StepGuard}
+	case first(in.Report) == nil && in.Config.StateDir != "":
+		return readFirst(in, attempt)
+	case in.Config.Fence:
+		return fenced(in, attempt)
 	case attempt == nil || attempt.CutEnded == nil:
 		return wait(in, attempt)
 	case attempt.FirstReading != first(in.Report).Digest:
@@ -110,6 +120,40 @@ func Plan(in Observed) Decision {
 		return Decision{Step: StepReadSecond}
 	}
 }
+
+func readFirst(in Observed, attempt *v1alpha1.MomentAttempt) Decision {
+	switch {
+	case in.Config.Mode == config.Offline:
+		return Decision{Step: StepReadOnce}
+	case attempt != nil && attempt.CutStarted != nil:
+		return fail("the cut began before a first reading was recorded")
+	default:
+		return Decision{Step: StepReadFirst}
+	}
+}
+
+// fenced reads while the guest is paused, and not again: that it was paused until then, and that this
+// reading is of the cut, is the manager's to see.
+func fenced(in Observed, attempt *v1alpha1.MomentAttempt) Decision {
+	done := in.Config.StateDir == "" || in.Report.Witness.Fenced != nil
+	switch {
+	case attempt == nil:
+		return wait(in, attempt)
+	case attempt.CutEnded != nil && !done:
+		return fail("the cut ended before the state of the paused guest was recorded")
+	case attempt.CutEnded != nil:
+		return Decision{Step: StepFinish}
+	case done || attempt.Fence == nil || attempt.Fence.PausedAt == nil || attempt.Fence.ReleasedAt != nil:
+		return wait(in, attempt)
+	case attempt.Fence.OwnersPause:
+		return Decision{Step: StepReadFenced}
+	default:
+		// What reads does not release: it ends when that is due.
+		return Decision{Step: StepReadFenced, WakeAt: unpauseDue(in.Fence, attempt)}
+	}
+}
+
+func guarding(r v1alpha1.VMStateReportStatus) bool { return r.Witness != nil && r.Witness.Guarding }
 
 // attempt is ours, as last seen; nil if it is not there yet.
 func (in Observed) attempt() *v1alpha1.MomentAttempt {
@@ -136,11 +180,12 @@ func first(r v1alpha1.VMStateReportStatus) *v1alpha1.WitnessReading {
 	return r.Witness.First
 }
 
-// FreezeHeld says that the guest may be frozen for this attempt: a freeze was
-// recorded, and nobody recorded its release.
-func (in Observed) FreezeHeld() bool { return freezeHeld(in.attempt(), in.Report) }
+// GuestHeld says that the guest may be frozen or paused for this attempt: that was recorded, and nobody
+// recorded its release.
+func (in Observed) GuestHeld() bool {
+	return freezeHeld(in.attempt(), in.Report) || FenceHeld(in.attempt(), in.Report)
+}
 
-// freezeHeld says that a freeze was recorded and nobody recorded its release.
 func freezeHeld(attempt *v1alpha1.MomentAttempt, report v1alpha1.VMStateReportStatus) bool {
 	if attempt == nil || attempt.Freeze == nil || attempt.Freeze.ReleasedAt != nil {
 		return false
@@ -148,34 +193,77 @@ func freezeHeld(attempt *v1alpha1.MomentAttempt, report v1alpha1.VMStateReportSt
 	return report.Witness == nil || report.Witness.ReleasedAt == nil
 }
 
-// release is the dead man's switch. It leaves the pause between two tries to the
-// other steps, as well as the time until an answer: a guest that cannot be thawed
-// does not delay the second reading.
-func release(in Observed, f *v1alpha1.FreezeRecord) (Decision, bool) {
-	if in.Freeze.Thawing || in.Now.Before(dueAt(in.Freeze, f)) {
-		return Decision{}, false
+// FenceHeld says that a pause was recorded that is not the owner's, and nobody recorded its end.
+func FenceHeld(attempt *v1alpha1.MomentAttempt, report v1alpha1.VMStateReportStatus) bool {
+	if attempt == nil || attempt.Fence == nil || attempt.Fence.OwnersPause || attempt.Fence.ReleasedAt != nil {
+		return false
 	}
-	if in.Freeze.ThawAnswered && !in.Freeze.LastThaw.Before(countsFrom(in.Freeze, f)) {
-		return Decision{Step: StepRecordRelease}, true
+	return report.Witness == nil || report.Witness.UnpausedAt == nil
+}
+
+// release is the dead man's switch: first the pause, then the freeze, since a paused guest cannot be thawed.
+// It leaves the pause between two tries to the other steps, as well as the time until an answer: a guest
+// that cannot be released does not delay a reading.
+func release(in Observed, attempt *v1alpha1.MomentAttempt) (Decision, bool) {
+	if FenceHeld(attempt, in.Report) {
+		steps := [2]Step{StepUnpause, StepRecordUnpause}
+		if step, ok := next(in.Now, in.Fence, unpauseDue(in.Fence, attempt), countsFrom(in.Fence, attempt.Fence.PausedAt), steps); ok {
+			return Decision{Step: step}, true
+		}
+		if !in.Fence.Answered {
+			return Decision{}, false
+		}
 	}
-	if in.Freeze.LastThaw.IsZero() || !in.Now.Before(in.Freeze.LastThaw.Add(thawEvery)) {
-		return Decision{Step: StepThaw}, true
+	if freezeHeld(attempt, in.Report) {
+		steps := [2]Step{StepThaw, StepRecordRelease}
+		step, ok := next(in.Now, in.Freeze, thawDue(in, attempt), countsFrom(in.Freeze, attempt.Freeze.FrozenAt), steps)
+		return Decision{Step: step}, ok
 	}
 	return Decision{}, false
 }
 
-// dueAt is when the witness thaws by itself, by its own clock.
-func dueAt(seen FreezeSeen, f *v1alpha1.FreezeRecord) time.Time {
-	counted := seen.At.Add(f.Deadline.Sub(f.RequestedAt.Time))
-	if seen.Live || counted.Before(f.Deadline.Time) {
-		return counted
+// next is the first of steps while no answer counts, and the second when one does.
+func next(now time.Time, seen Held, due, counts time.Time, steps [2]Step) (Step, bool) {
+	switch {
+	case seen.Trying || now.Before(due):
+		return "", false
+	case seen.Answered && !seen.LastTry.Before(counts):
+		return steps[1], true
+	case seen.LastTry.IsZero() || !now.Before(seen.LastTry.Add(thawEvery)):
+		return steps[0], true
+	default:
+		return "", false
 	}
-	return f.Deadline.Time
 }
 
-// countsFrom is the earliest start of a thaw that no freeze can undo any more.
-func countsFrom(seen FreezeSeen, f *v1alpha1.FreezeRecord) time.Time {
-	if f.FrozenAt != nil {
+func unpauseDue(seen Held, a *v1alpha1.MomentAttempt) time.Time {
+	return dueAt(seen, a.Fence.RequestedAt.Time, a.Fence.Deadline.Time)
+}
+
+// thawDue is the deadline of the freeze, or that of a pause within it: past that the cut is given up.
+func thawDue(in Observed, a *v1alpha1.MomentAttempt) time.Time {
+	due := dueAt(in.Freeze, a.Freeze.RequestedAt.Time, a.Freeze.Deadline.Time)
+	if a.Fence == nil || a.Fence.OwnersPause {
+		return due
+	}
+	if earlier := unpauseDue(in.Fence, a); earlier.Before(due) {
+		return earlier
+	}
+	return due
+}
+
+// dueAt is when the witness releases by itself, by its own clock.
+func dueAt(seen Held, requested, deadline time.Time) time.Time {
+	counted := seen.At.Add(deadline.Sub(requested))
+	if seen.Live || counted.Before(deadline) {
+		return counted
+	}
+	return deadline
+}
+
+// countsFrom is the earliest start of a release that no request can undo any more.
+func countsFrom(seen Held, confirmed *metav1.MicroTime) time.Time {
+	if confirmed != nil {
 		return time.Time{}
 	}
 	return seen.At.Add(InFlight)
@@ -184,14 +272,20 @@ func countsFrom(seen FreezeSeen, f *v1alpha1.FreezeRecord) time.Time {
 // wait ends at the next thing that is due by itself.
 func wait(in Observed, attempt *v1alpha1.MomentAttempt) Decision {
 	wake := in.Now.Add(lookEvery)
-	if freezeHeld(attempt, in.Report) && !in.Freeze.Thawing {
-		next := dueAt(in.Freeze, attempt.Freeze)
-		if again := in.Freeze.LastThaw.Add(thawEvery); again.After(next) {
-			next = again
+	sooner := func(seen Held, due time.Time) {
+		if again := seen.LastTry.Add(thawEvery); again.After(due) {
+			due = again
 		}
-		if next.Before(wake) {
-			wake = next
+		if !seen.Trying && due.Before(wake) {
+			wake = due
 		}
+	}
+	fence := FenceHeld(attempt, in.Report)
+	if fence {
+		sooner(in.Fence, unpauseDue(in.Fence, attempt))
+	}
+	if freezeHeld(attempt, in.Report) && (!fence || in.Fence.Answered) {
+		sooner(in.Freeze, thawDue(in, attempt))
 	}
 	return Decision{Step: StepWait, WakeAt: wake}
 }

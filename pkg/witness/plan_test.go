@@ -21,7 +21,7 @@ func micro(seconds int) *metav1.MicroTime { return &metav1.MicroTime{Time: at(se
 func observed(edits ...func(*Observed)) Observed {
 	in := Observed{
 		Now:    at(0),
-		Config: config.Config{BackupName: "b", BackupUID: "u", Attempt: 2, Mode: config.Running},
+		Config: config.Config{BackupName: "b", BackupUID: "u", Attempt: 2, Mode: config.Running, StateDir: "/s"},
 		Backup: &v1alpha1.VMStateBackup{Status: v1alpha1.VMStateBackupStatus{Attempts: []v1alpha1.MomentAttempt{
 			{Number: 1, FirstReading: "old", CutEnded: micro(-60), Verdict: v1alpha1.AttemptStateChanged},
 			{Number: 2},
@@ -57,7 +57,7 @@ var abandoned = attempt(func(a *v1alpha1.MomentAttempt) { a.Verdict = v1alpha1.A
 // frozen is a freeze of 30 s that was asked for at 0 and seen at once.
 func frozen(in *Observed) {
 	in.Backup.Status.Attempts[1].Freeze = &v1alpha1.FreezeRecord{RequestedAt: *micro(0), Deadline: *micro(30)}
-	in.Freeze = FreezeSeen{At: at(0), Live: true}
+	in.Freeze = Held{At: at(0), Live: true}
 }
 
 var confirmed = attempt(func(a *v1alpha1.MomentAttempt) { a.Freeze.FrozenAt = micro(1) })
@@ -65,10 +65,10 @@ var confirmed = attempt(func(a *v1alpha1.MomentAttempt) { a.Freeze.FrozenAt = mi
 var released = attempt(func(a *v1alpha1.MomentAttempt) { a.Freeze.ReleasedAt = micro(4) })
 
 func thawed(seconds int, answered bool) func(*Observed) {
-	return func(in *Observed) { in.Freeze.LastThaw, in.Freeze.ThawAnswered = at(seconds), answered }
+	return func(in *Observed) { in.Freeze.LastTry, in.Freeze.Answered = at(seconds), answered }
 }
 
-func thawing(in *Observed) { in.Freeze.Thawing = true }
+func thawing(in *Observed) { in.Freeze.Trying = true }
 
 func TestPlan(t *testing.T) {
 	waitUntil := func(seconds int) Decision { return Decision{Step: StepWait, WakeAt: at(seconds)} }
@@ -114,13 +114,13 @@ func TestPlan(t *testing.T) {
 		"ThawedConfirmed":   {"the freeze had been answered, so no request is under way", observed(firstRead, frozen, confirmed, thawed(30, true), now(30)), Decision{Step: StepRecordRelease}},
 		"ThawedUnconfirmed": {"a freeze under way may land behind this thaw", observed(firstRead, frozen, thawed(30, true), now(30)), waitUntil(31)},
 		"ThawRepeated":      {"so it is repeated", observed(firstRead, frozen, thawed(60, true), now(61)), Decision{Step: StepThaw}},
-		"ThawedPastFlight":  {"until no request can be under way", observed(firstRead, frozen, thawed(140, true), now(140)), Decision{Step: StepRecordRelease}},
+		"ThawedPastFlight":  {"until no request can be under way", observed(firstRead, frozen, thawed(150, true), now(150)), Decision{Step: StepRecordRelease}},
 		"ReleasedByUs":      {"recorded: the process may end", observed(firstRead, frozen, now(121), outcome(v1alpha1.OutcomeFailed), func(in *Observed) { in.Report.Witness.ReleasedAt = micro(120) }), Decision{Step: StepExit}},
 
 		"ClockAhead":         {"our clock is an hour ahead: a record that just arrived is not due", observed(firstRead, frozen, now(3601), func(in *Observed) { in.Freeze.At = at(3600) }), waitUntil(3630)},
 		"ClockBehind":        {"our clock is an hour behind: the length is counted from its arrival", observed(firstRead, frozen, now(-3570), func(in *Observed) { in.Freeze.At = at(-3600) }), Decision{Step: StepThaw}},
-		"FoundAtStart":       {"a record found at the start may be older than it looks", observed(firstRead, frozen, now(30), func(in *Observed) { in.Freeze = FreezeSeen{At: at(25)} }), Decision{Step: StepThaw}},
-		"FoundAtStartBehind": {"and our clock may be behind", observed(firstRead, frozen, now(-10), func(in *Observed) { in.Freeze = FreezeSeen{At: at(-40)} }), Decision{Step: StepThaw}},
+		"FoundAtStart":       {"a record found at the start may be older than it looks", observed(firstRead, frozen, now(30), func(in *Observed) { in.Freeze = Held{At: at(25)} }), Decision{Step: StepThaw}},
+		"FoundAtStartBehind": {"and our clock may be behind", observed(firstRead, frozen, now(-10), func(in *Observed) { in.Freeze = Held{At: at(-40)} }), Decision{Step: StepThaw}},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {

@@ -147,9 +147,10 @@ func allowedTo(t *testing.T, cluster *kube.Cluster, role, namespace string) []st
 // allowed is all that each role may, of what attempts tries.
 func allowed() map[string][]string {
 	return map[string][]string{
-		"vmstate-mover":       {"get vmstatereports", "get volumesnapshots", "patch vmstatereports/status"},
-		"vmstate-setup":       {"create secrets", "get vmstatereports", "patch vmstatereports/status"},
-		"vmstate-witness":     {"create secrets", "get vmstatebackups", "get vmstatereports", "patch vmstatereports/status", "update virtualmachineinstances/unfreeze", "watch vmstatebackups"},
+		"vmstate-mover": {"get vmstatereports", "get volumesnapshots", "patch vmstatereports/status"},
+		"vmstate-setup": {"create secrets", "get vmstatereports", "patch vmstatereports/status"},
+		"vmstate-witness": {"create secrets", "get virtualmachineinstances", "get vmstatebackups", "get vmstatereports", "patch vmstatereports/status",
+			"update virtualmachineinstances/unfreeze", "update virtualmachineinstances/unpause", "watch vmstatebackups"},
 		"vmstate-maintenance": {"create secrets", "get vmstatereports", "patch vmstatereports/status"},
 	}
 }
@@ -179,8 +180,10 @@ func attempts(namespace string) map[string]authorizationv1.ResourceAttributes {
 	add("vmstate.io", "vmstatereports", "status", "patch", "update")
 	add("snapshot.storage.k8s.io", "volumesnapshots", "", "get", "list", "create", "patch", "delete")
 	add("kubevirt.io", "virtualmachines", "", "update", "patch", "delete")
+	add("kubevirt.io", "virtualmachineinstances", "", "get", "list", "patch", "delete")
 	add("subresources.kubevirt.io", "virtualmachineinstances", "unfreeze", "update")
 	add("subresources.kubevirt.io", "virtualmachineinstances", "freeze", "update")
 	add("subresources.kubevirt.io", "virtualmachineinstances", "pause", "update")
+	add("subresources.kubevirt.io", "virtualmachineinstances", "unpause", "update")
 	return out
 }

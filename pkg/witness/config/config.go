@@ -46,8 +46,11 @@ type Config struct {
 	Attempt int32   `json:"attempt"`
 	Mode    Mode    `json:"mode"`
 	Machine Machine `json:"machine"`
-	// StateDir is where the claim of the firmware state is mounted.
-	StateDir string `json:"stateDir"`
+	// StateDir is where the claim of the firmware state is mounted; empty if there is none, and the
+	// witness is there to guard a fence.
+	StateDir string `json:"stateDir,omitempty"`
+	// Fence says that the guest is paused for the cut, and its state is read then.
+	Fence bool `json:"fence,omitempty"`
 }
 
 // Encode returns c for the environment of a Job.
@@ -73,7 +76,9 @@ func (c Config) validate() error {
 		return errors.New("it names no attempt of a backup")
 	case c.Mode != Running && c.Mode != Offline:
 		return fmt.Errorf("unknown mode %q", c.Mode)
-	case c.Machine.VMName == "" || c.StateDir == "":
+	case c.Fence && c.Mode != Running:
+		return errors.New("a fence around a machine that does not run")
+	case c.Machine.VMName == "" || c.StateDir == "" && !c.Fence:
 		return errors.New("it names no virtual machine or no folder of its state")
 	case c.Machine.PersistentTPM && c.Machine.FirmwareUUID == "":
 		return errors.New("a persistent TPM without a firmware UUID")

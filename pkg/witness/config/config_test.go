@@ -22,7 +22,11 @@ func TestDecode(t *testing.T) {
 	if diff := cmp.Diff(good, got); diff != "" {
 		t.Errorf("Decode() mismatch (-want +got):\n%s", diff)
 	}
+	if _, err := Decode([]byte(`{"backupName":"b","backupUID":"u","attempt":1,"mode":"Running","fence":true,"machine":{"vmName":"db"}}`)); err != nil {
+		t.Errorf("a machine without state is guarded too: %v", err)
+	}
 	bad := map[string]string{
+		"Offline":   `{"backupName":"b","backupUID":"u","attempt":1,"mode":"Offline","fence":true,"stateDir":"/s","machine":{"vmName":"db"}}`,
 		"Unknown":   `{"backupName":"b","backupUID":"u","attempt":1,"mode":"Running","stateDir":"/s","machine":{"vmName":"db"},"force":true}`,
 		"NoAttempt": `{"backupName":"b","backupUID":"u","mode":"Running","stateDir":"/s","machine":{"vmName":"db"}}`,
 		"NoUID":     `{"backupName":"b","attempt":1,"mode":"Running","stateDir":"/s","machine":{"vmName":"db"}}`,
