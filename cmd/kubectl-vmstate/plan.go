@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/spf13/cobra"
 	"k8s.io/client-go/rest"
@@ -96,6 +95,10 @@ type guestView struct {
 	FrozenAtMostSeconds int64 `json:"frozenAtMostSeconds"`
 	// PausedAtMostMilliseconds bounds the pause for its disks; 0 if there is none.
 	PausedAtMostMilliseconds int64 `json:"pausedAtMostMilliseconds"`
+	// Why its disks cannot be cut at one instant while it runs.
+	Why string `json:"why,omitempty"`
+	// EscalatesToMilliseconds bounds the pause if its firmware state changes at every try; 0 if there is none.
+	EscalatesToMilliseconds int64 `json:"escalatesToMilliseconds,omitempty"`
 	// Effects are what else happens to it.
 	Effects []string `json:"effects,omitempty"`
 }
@@ -186,7 +189,10 @@ func makePlan(namespace string, spec *v1alpha1.VMStateBackupSpec, seen controlle
 	v.Holds = &holdsView{
 		Disks: string(out.Disks), State: string(out.State), Quiesce: string(out.Quiesce), QuiesceMessage: out.QuiesceMessage, Consistency: consistency(spec, out),
 	}
-	v.Guest = &guestView{FrozenAtMostSeconds: int64(out.FrozenAtMost.Seconds()), PausedAtMostMilliseconds: out.PausedAtMost.Milliseconds(), Effects: effects(inv, out)}
+	v.Guest = &guestView{
+		FrozenAtMostSeconds: int64(out.FrozenAtMost.Seconds()), PausedAtMostMilliseconds: out.PausedAtMost.Milliseconds(), Why: out.Choice.Why,
+		EscalatesToMilliseconds: out.EscalatesTo.Milliseconds(), Effects: effects(inv, out),
+	}
 	v.Steps = steps(inv, out)
 	return v
 }
@@ -231,7 +237,12 @@ func effects(inv inventory.Inventory, out backup.Outlook) (all []string) {
 	case inv.Paused:
 		return append(all, "it stays paused, as its owner has it")
 	case out.PausedAtMost > 0:
-		return append(all, fmt.Sprintf("it is paused until its snapshots are cut, at most %s: it answers nobody meanwhile, and its Services take it for not ready", out.PausedAtMost))
+		return append(all,
+			fmt.Sprintf("it is paused until its snapshots are cut and its firmware state is read, at most %s: its disks cannot be cut at one instant while it runs, as %s",
+				out.PausedAtMost, out.Choice.Why),
+			"while it is paused it answers nobody, and its Services drop it (readiness gate kubevirt.io/virtual-machine-unpaused)")
+	case out.EscalatesTo > 0:
+		return append(all, fmt.Sprintf("it is not paused, unless its firmware state changes at every try: then for at most %s", out.EscalatesTo))
 	default:
 		return append(all, "it is not paused")
 	}
@@ -262,6 +273,9 @@ func steps(inv inventory.Inventory, out backup.Outlook) []string {
 	if out.State == v1alpha1.StateFence {
 		add("read the firmware state of the paused guest")
 	}
+	if out.PausedAtMost > 0 {
+		add("unpause the guest; if its pause has become too long by then, the moment is discarded")
+	}
 	if out.State == v1alpha1.StateWitness {
 		add("read the firmware state again: if it changed, the moment is discarded and tried again")
 	}
@@ -280,118 +294,4 @@ func clones(inv inventory.Inventory) string {
 		bytes += d.SizeBytes
 	}
 	return fmt.Sprintf("%d of together %s", len(inv.Disks()), size(bytes))
-}
-
-func (a *app) printPlan(v planView) {
-	fmt.Fprintln(a.out, strings.Join(planHead(v), "  "))
-	var rows [][]string
-	for _, volume := range v.Volumes {
-		word := strings.ToLower(volume.Outcome)
-		switch {
-		case volume.Reason != "":
-			word += ": " + volume.Reason
-		case volume.Read != "":
-			word += ", read from " + volume.Read
-		}
-		rows = append(rows, []string{volume.Name, volume.Role, size(volume.SizeBytes), orDash(volume.Claim), storageWords(volume), word})
-	}
-	table(a.out, "  ", rows)
-	if h := v.Holds; h != nil {
-		fmt.Fprintf(a.out, "holds\n  disks %s, firmware state %s, filesystems %s", h.Disks, h.State, h.Consistency)
-		if h.QuiesceMessage != "" {
-			fmt.Fprintf(a.out, " (%s)", h.QuiesceMessage)
-		}
-		fmt.Fprintln(a.out)
-	}
-	if v.Guest != nil {
-		fmt.Fprintf(a.out, "guest\n  %s\n", strings.Join(v.Guest.Effects, "\n  "))
-	}
-	for i, step := range v.Steps {
-		if i == 0 {
-			fmt.Fprintln(a.out, "steps")
-		}
-		fmt.Fprintf(a.out, "  %d. %s\n", i+1, step)
-	}
-	a.printObstacles(v)
-	for _, w := range v.Warnings {
-		a.note("warning: %s", w)
-	}
-}
-
-func (a *app) printObstacles(v planView) {
-	if len(v.Volumes) == 0 { // the error says it
-		return
-	}
-	for i, o := range v.Obstacles {
-		if i == 0 {
-			fmt.Fprintln(a.out, "in the way")
-		}
-		fmt.Fprintf(a.out, "  %d. %s: %s\n", i+1, o.Reason, o.Message)
-		if o.Next != "" {
-			fmt.Fprintf(a.out, "     %s: %s\n", o.Object, o.Next)
-		}
-	}
-	if v.Unattested != "" {
-		a.note("what an administrator says of CSI drivers is not known here: %s; a driver that is refused may still do", v.Unattested)
-	}
-}
-
-func planHead(v planView) []string {
-	head := []string{"VM " + v.VM}
-	if len(v.Volumes) == 0 {
-		return head
-	}
-	switch {
-	case v.Moving:
-		return append(head, "not settled")
-	case !v.Running:
-		head = append(head, "not running")
-	case v.Paused:
-		head = append(head, "paused")
-	default:
-		head = append(head, "running")
-	}
-	switch {
-	case !v.Running:
-	case v.Agent:
-		head = append(head, "guest agent connected")
-	default:
-		head = append(head, "no guest agent")
-	}
-	if v.Moment != "" {
-		head = append(head, "moment "+v.Moment)
-	}
-	return head
-}
-
-// storageWords are where a volume is, as in "rbd.csi.ceph.com Block RWX".
-func storageWords(v planVolumeView) string {
-	if v.Claim == "" {
-		return "-"
-	}
-	words := []string{v.Driver}
-	if v.Driver == "" {
-		words = []string{"class " + orDash(v.Class)}
-	}
-	words = append(words, v.Mode)
-	for _, mode := range v.AccessModes {
-		words = append(words, shortMode(mode))
-	}
-	return strings.Join(words, " ")
-}
-
-// shortMode is an access mode as kubectl prints it.
-func shortMode(mode string) string {
-	switch mode {
-	case "ReadWriteOnce":
-		return "RWO"
-	case "ReadWriteMany":
-		return "RWX"
-	case "ReadOnlyMany":
-		return "ROX"
-	case "ReadWriteOncePod":
-		return "RWOP"
-	default:
-		return mode
-	}
 }

@@ -139,19 +139,24 @@ type planState struct {
 
 func planStates() []planState {
 	now := metav1.NewTime(time.Unix(1, 0))
-	condition := func(kind kubevirtv1.VirtualMachineInstanceConditionType) func(*inventory.Seen) {
+	condition := func(kind kubevirtv1.VirtualMachineInstanceConditionType, reason string) func(*inventory.Seen) {
 		return func(s *inventory.Seen) {
-			s.VMI.Status.Conditions = append(s.VMI.Status.Conditions, kubevirtv1.VirtualMachineInstanceCondition{Type: kind, Status: corev1.ConditionTrue})
+			s.VMI.Status.Conditions = append(s.VMI.Status.Conditions, kubevirtv1.VirtualMachineInstanceCondition{Type: kind, Status: corev1.ConditionTrue, Reason: reason})
 		}
 	}
 	required := func(f *termFlags) { f.quiesce = string(v1alpha1.QuiesceRequired) }
-	agent := condition(kubevirtv1.VirtualMachineInstanceAgentConnected)
+	agent := condition(kubevirtv1.VirtualMachineInstanceAgentConnected, "")
 	return []planState{
 		{title: "running, no guest agent"},
 		{title: "running, no guest agent, and a freeze is required", terms: required, flags: " --quiesce Required"},
 		{title: "running, guest agent connected", change: agent},
 		{title: "running, guest agent hanging (KubeVirt goes on saying that it is connected)", change: agent, terms: required, flags: " --quiesce Required"},
-		{title: "paused by its owner", change: condition(kubevirtv1.VirtualMachineInstancePaused)},
+		{title: "running, no guest agent, and no pause is allowed", terms: func(f *termFlags) { f.maxPause = 0 }, flags: " --max-pause 0"},
+		{title: "running, with a liveness probe, so that KubeVirt does not pause it", change: func(s *inventory.Seen) {
+			s.VMI.Spec.LivenessProbe = &kubevirtv1.Probe{Handler: kubevirtv1.Handler{TCPSocket: &corev1.TCPSocketAction{}}}
+		}},
+		{title: "paused by an I/O error of a disk", change: condition(kubevirtv1.VirtualMachineInstancePaused, "PausedIOError")},
+		{title: "paused by its owner", change: condition(kubevirtv1.VirtualMachineInstancePaused, snapshotset.PausedByUser)},
 		{title: "stopped", stopped: true},
 		{title: "starting", change: func(s *inventory.Seen) {
 			s.VMI.Status.Phase, s.VMI.Status.NodeName, s.Launchers = kubevirtv1.Scheduling, "", nil

@@ -34,7 +34,7 @@ func begin(in Observed) Decision {
 		return d
 	}
 	inv := in.Machine.Inventory
-	if escalates(in.Backup) && out.State == v1alpha1.StateWitness && inv.Unpausable == "" {
+	if escalates(in.Backup) && out.EscalatesTo > 0 {
 		out.State = v1alpha1.StateFence
 	}
 	d := in.record(v1alpha1.ReasonWitnessing, "reading the firmware state", func(s *v1alpha1.VMStateBackupStatus) {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/vmstate/vmstate/api/v1alpha1"
 	"github.com/vmstate/vmstate/pkg/action"
+	"github.com/vmstate/vmstate/pkg/snapshotset"
 )
 
 const (
@@ -19,9 +20,6 @@ const (
 	afterOverrun = 10 * time.Second
 	// pauseSeen is how much later than it landed a pause is in the instance's status.
 	pauseSeen = 10 * time.Second
-	// byUser is KubeVirt's reason for a pause that somebody asked for (pkg/virt-handler, v1.9.0). Of the
-	// others one is of a migration, and one of a disk that takes no more writes: its last ones are under way.
-	byUser = "PausedByUser"
 )
 
 // fenced says that the last attempt reads and cuts while the guest is paused.
@@ -62,7 +60,7 @@ func openFence(in Observed, a *v1alpha1.MomentAttempt, first string) Decision {
 		return in.discard(v1alpha1.AttemptDiscarded, "the guest was thawed before it was paused")
 	case f == nil && a.Freeze == nil && in.Machine.Inventory.Frozen:
 		return in.discard(v1alpha1.AttemptDiscarded, "the guest is frozen by another tool")
-	case f == nil && in.Machine.Inventory.Paused && in.Machine.Inventory.PauseReason != byUser:
+	case f == nil && in.Machine.Inventory.Paused && in.Machine.Inventory.PauseReason != snapshotset.PausedByUser:
 		return in.discard(v1alpha1.AttemptDiscarded, "the guest is paused, and not by anybody's will (%s)", in.Machine.Inventory.PauseReason)
 	case f == nil && in.Machine.Inventory.Paused:
 		return in.record(v1alpha1.ReasonTakingSnapshot, "cutting the snapshots", func(s *v1alpha1.VMStateBackupStatus) {

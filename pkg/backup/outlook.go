@@ -26,6 +26,8 @@ type Outlook struct {
 	FrozenAtMost time.Duration
 	// PausedAtMost bounds how long the guest is paused for its disks; 0 if it is not.
 	PausedAtMost time.Duration
+	// EscalatesTo bounds how long it is paused if its firmware state changes at every try; 0 if it never is.
+	EscalatesTo time.Duration
 	// Choice of snapshots.
 	Choice snapshotset.Choice
 	// Reads say from what each disk is exported.
@@ -55,8 +57,12 @@ func Foresee(spec *v1alpha1.VMStateBackupSpec, m Machine, storage snapshotset.St
 	var found []inventory.Refusal
 	out.Choice, found = snapshotset.Choose(inv, storage, maxPause(spec) > 0)
 	out.Disks, out.State = out.Choice.Binding, stateBinding(inv, out.Choice.Binding)
-	if out.Disks == v1alpha1.DisksFence && !inv.Paused {
+	switch {
+	case !inv.Running || inv.Paused:
+	case out.Disks == v1alpha1.DisksFence:
 		out.PausedAtMost = maxPause(spec)
+	case out.State == v1alpha1.StateWitness && inv.Unpausable == "":
+		out.EscalatesTo = maxPause(spec)
 	}
 	out.Quiesce, out.QuiesceMessage = quiesceOutcome(spec, inv)
 	if out.Quiesce == v1alpha1.QuiesceFrozen {

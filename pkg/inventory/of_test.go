@@ -104,7 +104,7 @@ func TestOf(t *testing.T) {
 					Type: kubevirtv1.VirtualMachineInstancePaused, Status: "True", Reason: "PausedIOError",
 				})
 			}),
-			want: Inventory{VM: live, Volumes: both, Running: true, Paused: true, Placement: &job.Placement{NodeName: build.Node}, Warnings: []string{
+			want: Inventory{VM: live, Volumes: both, Running: true, Paused: true, PauseReason: "PausedIOError", PausedSince: &metav1.Time{}, Placement: &job.Placement{NodeName: build.Node}, Warnings: []string{
 				"the guest is paused because of an I/O error on a disk: the backup holds its disks as they are",
 			}},
 		},

@@ -63,7 +63,13 @@ type Choice struct {
 	Snapshots []Snapshot
 	// GroupClass of the group.
 	GroupClass string
+	// Why the guest has to be paused: what keeps its disks from being cut as a group.
+	Why string
 }
+
+// PausedByUser is KubeVirt's reason for a pause that somebody asked for (pkg/virt-handler, v1.9.0). Of the others one
+// is of a migration, and one of a disk that takes no more writes: its last ones are under way.
+const PausedByUser = "PausedByUser"
 
 // Choose says how to cut the disks of a virtual machine, or all that stands in the way. mayPause says that its
 // guest may be paused for it, which needs no more than that where it is paused already.
@@ -82,13 +88,19 @@ func Choose(inv inventory.Inventory, s Storage, mayPause bool) (Choice, []invent
 		out.Binding = v1alpha1.DisksSingle
 	case len(disks) > 1:
 		class, why := group(disks, s)
+		unpaused := unpausable(inv)
 		switch {
 		case why == "":
 			out = Choice{Binding: v1alpha1.DisksGroup, GroupClass: class}
-		case inv.Paused || mayPause && inv.Unpausable == "":
-			out.Binding = v1alpha1.DisksFence
-		case !slices.ContainsFunc(disks, s.Knowledge.snapless): // that is said already, disk by disk
-			found = append(found, unfenced(noCommonInstant(disks, why), inv, mayPause))
+		case slices.ContainsFunc(disks, s.Knowledge.snapless): // that is said already, disk by disk
+		case unpaused != "":
+			found = append(found, noCommonInstant(disks, why+"; and "+unpaused))
+		case !inv.Paused && !mayPause:
+			r := noCommonInstant(disks, why)
+			r.Next += ", or allow a pause of the guest (require.maxPause)"
+			found = append(found, r)
+		default:
+			out.Binding, out.Why = v1alpha1.DisksFence, why
 		}
 	}
 	if len(found) > 0 {
@@ -97,14 +109,16 @@ func Choose(inv inventory.Inventory, s Storage, mayPause bool) (Choice, []invent
 	return out, nil
 }
 
-// unfenced adds why the guest is not paused for it.
-func unfenced(r inventory.Refusal, inv inventory.Inventory, mayPause bool) inventory.Refusal {
-	if mayPause {
-		r.Message += "; and the guest cannot be paused for it: " + inv.Unpausable
-	} else {
-		r.Next += ", or allow a pause of the guest (require.maxPause)"
+// unpausable says why disks cannot be cut under a pause of the guest; "" if they can.
+func unpausable(inv inventory.Inventory) string {
+	switch {
+	case inv.Paused && inv.PauseReason != PausedByUser:
+		return fmt.Sprintf("the guest is paused by nobody's will (%s)", inv.PauseReason)
+	case !inv.Paused && inv.Unpausable != "":
+		return "the guest cannot be paused for it: " + inv.Unpausable
+	default:
+		return ""
 	}
-	return r
 }
 
 // ByClass is a choice that was made before, with the classes that there are now.

@@ -327,12 +327,16 @@ func TestChooseFence(t *testing.T) {
 		class("a", driver, del, ""), class("b", "other.example.com", del, ""), class("n", "nfs.csi.k8s.io", del, ""),
 	}}
 	mixed := []inventory.Volume{disk("root", driver), disk("data", "other.example.com")}
-	both := Choice{Binding: v1alpha1.DisksFence, Snapshots: []Snapshot{{Volume: "root", Claim: "root-db", Class: "a"}, {Volume: "data", Claim: "data-db", Class: "b"}}}
+	both := Choice{
+		Binding: v1alpha1.DisksFence, Snapshots: []Snapshot{{Volume: "root", Claim: "root-db", Class: "a"}, {Volume: "data", Claim: "data-db", Class: "b"}},
+		Why: `disk "root" is on driver csi.example.com and disk "data" on driver other.example.com, and no snapshot spans drivers`,
+	}
 	running := func(disks ...inventory.Volume) inventory.Inventory {
 		return inventory.Inventory{Running: true, Volumes: disks}
 	}
-	probed, halted := running(mixed...), running(mixed...)
-	probed.Unpausable, halted.Paused, halted.Unpausable = "it is probed", true, "it is probed"
+	probed, halted, failing := running(mixed...), running(mixed...), running(mixed...)
+	probed.Unpausable, halted.Paused, halted.PauseReason, halted.Unpausable = "it is probed", true, PausedByUser, "it is probed"
+	failing.Paused, failing.PauseReason = true, "PausedIOError"
 	tests := map[string]struct {
 		why     string
 		inv     inventory.Inventory
@@ -340,10 +344,11 @@ func TestChooseFence(t *testing.T) {
 		want    Choice
 		refused string
 	}{
-		"Mixed":      {why: "any mix of drivers", inv: running(mixed...), may: true, want: both},
-		"NotAllowed": {why: "a person must allow it", inv: running(mixed...), refused: v1alpha1.ReasonNoCommonInstant},
-		"Probed":     {why: "KubeVirt must allow it", inv: probed, may: true, refused: v1alpha1.ReasonNoCommonInstant},
-		"Paused":     {why: "its owner has done it", inv: halted, want: both},
+		"Mixed":        {why: "any mix of drivers", inv: running(mixed...), may: true, want: both},
+		"NotAllowed":   {why: "a person must allow it", inv: running(mixed...), refused: v1alpha1.ReasonNoCommonInstant},
+		"Probed":       {why: "KubeVirt must allow it", inv: probed, may: true, refused: v1alpha1.ReasonNoCommonInstant},
+		"Paused":       {why: "its owner has done it", inv: halted, want: both},
+		"PausedByDisk": {why: "its last writes are under way", inv: failing, may: true, refused: v1alpha1.ReasonNoCommonInstant},
 		"OneDisk": {why: "needs no pause", inv: running(mixed[0]), may: true,
 			want: Choice{Binding: v1alpha1.DisksSingle, Snapshots: both.Snapshots[:1]}},
 		"Stopped": {why: "nor does a VM at rest", inv: inventory.Inventory{Volumes: mixed}, may: true,
