@@ -33,9 +33,9 @@ help: # its own line would only be noise
 test: parts ## Unit and API server suites of all modules with the race detector; PKG=./pkg/backup for one package
 ifeq ($(PKG),./...)
 	@# The test cluster's packages one by one: one of them counts this machine's loop devices and mounts.
-	@for m in $(MODULES); do echo "== $$m"; one=; [ $$m != test/cluster ] || one='-p 1'; go test -C $$m -race $$one -timeout 20m ./...; done
+	@for m in $(MODULES); do echo "== $$m"; one=; [ $$m != test/cluster ] || one='-p 1'; go test -C $$m -race $$one -timeout 40m ./...; done
 else
-	go test -race -timeout 20m $(PKG)
+	go test -race -timeout 40m $(PKG)
 endif
 
 .PHONY: check
