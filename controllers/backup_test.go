@@ -85,7 +85,7 @@ func TestBackupWhoseStateNeverHolds(t *testing.T) {
 	w := newBackupWorld(t, "root")
 	w.start(false)
 	w.changes = 5
-	w.backup(nil)
+	w.backup(func(s *v1alpha1.VMStateBackupSpec) { s.Require.MaxPause = &metav1.Duration{} })
 	b := w.expect(reached{Said: "False StateChanged: the firmware state changed during each of 5 attempts " +
 		"(last: the firmware state changed during the cut: nvram/db_VARS.fd: contents); try again when the guest is quieter, or stop the VM for the backup"})
 	w.clean(b)

@@ -122,6 +122,9 @@ func TestTrack(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
+			captured := map[uint64]time.Time{1: task.Created.Truncate(time.Second)}
+			task.Created = task.Created.AddDate(0, 0, 1)
+			captured[2] = task.Created.Truncate(time.Second)
 			task.BackupUID, task.Parent = "second", &config.Commit{Key: first.Key, Digest: first.Digest}
 			task.Disks = []config.Disk{task.Disks[0]}
 			task.Disks[0].Tracking = &config.Tracking{CA: []byte("pem"), Token: "0", Snapshot: "snap-2", Base: "handle-1"}
@@ -143,6 +146,7 @@ func TestTrack(t *testing.T) {
 				t.Error("nothing was taken over unread")
 			}
 			reading.UnreadBytes = 0
+			tc.want.FullyAt = captured[tc.want.FullySequence]
 			if diff := cmp.Diff(tc.want, reading); diff != "" {
 				t.Errorf("%s (-want +got):\n%s", tc.reason, diff)
 			}
