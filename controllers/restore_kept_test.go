@@ -144,8 +144,9 @@ func TestRestoreOrphaned(t *testing.T) {
 			// The machine owns its firmware state, as KubeVirt has it.
 			state := &corev1.PersistentVolumeClaim{}
 			w.get("persistent-state-for-db-old", state)
+			asItWas := state.DeepCopy() // a patch, as the cluster's own controllers write claims as well
 			state.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(vm, kubevirtv1.VirtualMachineGroupVersionKind)}
-			w.must(w.cluster.Client.Update(t.Context(), state))
+			w.must(w.cluster.Client.Patch(t.Context(), state, client.MergeFrom(asItWas)))
 			w.restore(keepSeconds(3600))
 			w.committed(extra)
 			w.must(w.cluster.Client.Delete(t.Context(), vm))
@@ -221,7 +222,7 @@ func TestLabelsOfAnotherWriter(t *testing.T) {
 			w.create(seen)
 			theirs := seen.DeepCopy()
 			theirs.Labels[v1alpha1.LabelPersistentState] = "another"
-			w.must(w.cluster.Client.Update(t.Context(), theirs))
+			w.must(w.cluster.Client.Patch(t.Context(), theirs, client.MergeFrom(seen)))
 			if _, err := e.run(t.Context(), rs, []action.Action{act(seen)}); !apierrors.IsConflict(err) {
 				t.Errorf("error %v, want a conflict", err)
 			}
